@@ -1,0 +1,52 @@
+# Needs Python 3.11 or newer, git and make; everything else goes into .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint typecheck clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(VENV)/.dev ## create .venv with the package and the developer tools
+
+demo: $(VENV)/.base ## install the package and run the tour
+	@echo "==> Running the tour: meanformer run --out runs/tour"
+	@$(BIN)/meanformer run --out runs/tour
+	@echo "==> Done. The pictures are in $(CURDIR)/runs/tour"
+
+test: $(VENV)/.dev ## run the whole test suite
+	@echo "==> Running the test suite"
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev ## check format and style
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+typecheck: $(VENV)/.dev ## check types
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+
+clean: ## remove .venv, caches and builds (runs/ is kept)
+	rm -rf $(VENV) build dist .hypothesis .pytest_cache .ruff_cache
+	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# Stamps, so that a second `make` installs nothing unless pyproject.toml has changed.
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "meanformer needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing)." >&2; \
+	  echo "Name another one: make PYTHON=python3.12 <target>" >&2; exit 1; }
+	@echo "==> Creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.base: $(VENV)/.made pyproject.toml
+	@echo "==> Installing meanformer and its dependencies (a minute or two the first time)"
+	@$(PIP) install -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made pyproject.toml
+	@echo "==> Installing meanformer with the developer tools (a few minutes the first time)"
+	@$(PIP) install -e ".[dev]"
+	@touch $(VENV)/.base $@

@@ -1,0 +1,136 @@
+"""The dynamics of deep transformers, as a flow of measures.
+
+The state is a measure, attention turns it into a vector field, a flow moves it:
+
+    import meanformer as mf
+
+    run = mf.flow(mf.Softmax(Q, K, V), tokens, t1=4.0)
+
+Importing this module imports no JAX: each public name loads its part when first used.
+Numbers are float64 unless `MEANFORMER_X64=0` is in the environment.
+"""
+
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any
+
+from meanformer import _guard
+
+_guard.check_installed_jax()
+_guard.enable_x64()
+
+if TYPE_CHECKING:
+    from meanformer.attention.affine import Affine as Affine
+    from meanformer.attention.apply import push_attention as push_attention
+    from meanformer.attention.apply import velocity as velocity
+    from meanformer.attention.base import AbstractField as AbstractField
+    from meanformer.attention.causal import Causal as Causal
+    from meanformer.attention.hardmax import Hardmax as Hardmax
+    from meanformer.attention.heads import MultiHead as MultiHead
+    from meanformer.attention.kernel import AbstractAttention as AbstractAttention
+    from meanformer.attention.l2 import L2 as L2
+    from meanformer.attention.linear import Linear as Linear
+    from meanformer.attention.norm import LayerNorm as LayerNorm
+    from meanformer.attention.norm import PostNorm as PostNorm
+    from meanformer.attention.norm import PreNorm as PreNorm
+    from meanformer.attention.norm import RMSNorm as RMSNorm
+    from meanformer.attention.perceptron import Perceptron as Perceptron
+    from meanformer.attention.schedule import Piecewise as Piecewise
+    from meanformer.attention.schedule import Scheduled as Scheduled
+    from meanformer.attention.sigmoid import Sigmoid as Sigmoid
+    from meanformer.attention.sinkhorn import Sinkhorn as Sinkhorn
+    from meanformer.attention.softmax import Softmax as Softmax
+    from meanformer.attention.unnormalised import Unnormalised as Unnormalised
+    from meanformer.diagnostics.bounds import support_bound as support_bound
+    from meanformer.diagnostics.clusters import clusters as clusters
+    from meanformer.diagnostics.spectra import effective_rank as effective_rank
+    from meanformer.diagnostics.spectra import participation_ratio as participation_ratio
+    from meanformer.diagnostics.spectra import stable_rank as stable_rank
+    from meanformer.flows.flow import flow as flow
+    from meanformer.flows.frames import Rescaled as Rescaled
+    from meanformer.flows.layers import layers as layers
+    from meanformer.flows.save import linear_times as linear_times
+    from meanformer.flows.save import log_times as log_times
+    from meanformer.flows.stop import RadiusAbove as RadiusAbove
+    from meanformer.flows.stop import Stationary as Stationary
+    from meanformer.flows.stop import WallClock as WallClock
+    from meanformer.flows.trajectory import Trajectory as Trajectory
+    from meanformer.measures.cloud import PointCloud as PointCloud
+    from meanformer.measures.cloud import stack_clouds as stack_clouds
+    from meanformer.measures.gaussian import Gaussian as Gaussian
+    from meanformer.measures.laws import empirical as empirical
+    from meanformer.measures.laws import gaussian_mixture as gaussian_mixture
+    from meanformer.measures.laws import uniform_ball as uniform_ball
+    from meanformer.measures.laws import uniform_cube as uniform_cube
+    from meanformer.measures.laws import uniform_sphere as uniform_sphere
+    from meanformer.outcome import Outcome as Outcome
+    from meanformer.spaces import Euclidean as Euclidean
+    from meanformer.spaces import Sphere as Sphere
+
+    __version__: str
+
+# Public name -> its module. A new name goes here and in the block above; a test compares the two.
+_EXPORTS: dict[str, str] = {
+    "PointCloud": "meanformer.measures.cloud",
+    "stack_clouds": "meanformer.measures.cloud",
+    "Gaussian": "meanformer.measures.gaussian",
+    "uniform_ball": "meanformer.measures.laws",
+    "uniform_cube": "meanformer.measures.laws",
+    "uniform_sphere": "meanformer.measures.laws",
+    "gaussian_mixture": "meanformer.measures.laws",
+    "empirical": "meanformer.measures.laws",
+    "AbstractField": "meanformer.attention.base",
+    "AbstractAttention": "meanformer.attention.kernel",
+    "Softmax": "meanformer.attention.softmax",
+    "L2": "meanformer.attention.l2",
+    "Sinkhorn": "meanformer.attention.sinkhorn",
+    "Sigmoid": "meanformer.attention.sigmoid",
+    "Linear": "meanformer.attention.linear",
+    "Unnormalised": "meanformer.attention.unnormalised",
+    "Hardmax": "meanformer.attention.hardmax",
+    "MultiHead": "meanformer.attention.heads",
+    "Causal": "meanformer.attention.causal",
+    "Affine": "meanformer.attention.affine",
+    "Perceptron": "meanformer.attention.perceptron",
+    "PreNorm": "meanformer.attention.norm",
+    "PostNorm": "meanformer.attention.norm",
+    "LayerNorm": "meanformer.attention.norm",
+    "RMSNorm": "meanformer.attention.norm",
+    "Scheduled": "meanformer.attention.schedule",
+    "Piecewise": "meanformer.attention.schedule",
+    "velocity": "meanformer.attention.apply",
+    "push_attention": "meanformer.attention.apply",
+    "Euclidean": "meanformer.spaces",
+    "Sphere": "meanformer.spaces",
+    "Outcome": "meanformer.outcome",
+    "flow": "meanformer.flows.flow",
+    "layers": "meanformer.flows.layers",
+    "Rescaled": "meanformer.flows.frames",
+    "linear_times": "meanformer.flows.save",
+    "log_times": "meanformer.flows.save",
+    "Stationary": "meanformer.flows.stop",
+    "RadiusAbove": "meanformer.flows.stop",
+    "WallClock": "meanformer.flows.stop",
+    "Trajectory": "meanformer.flows.trajectory",
+    "clusters": "meanformer.diagnostics.clusters",
+    "effective_rank": "meanformer.diagnostics.spectra",
+    "participation_ratio": "meanformer.diagnostics.spectra",
+    "stable_rank": "meanformer.diagnostics.spectra",
+    "support_bound": "meanformer.diagnostics.bounds",
+}
+
+__all__ = list(_EXPORTS)  # pyright: ignore[reportUnsupportedDunderAll]  # the block above tells pyright
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value = metadata.version("meanformer")
+    elif name in _EXPORTS:
+        value = getattr(import_module(_EXPORTS[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value  # found without this function from now on
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,1 @@
+"""Attention: what turns a measure into a vector field."""

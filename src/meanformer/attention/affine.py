@@ -1,0 +1,43 @@
+"""Token-wise affine maps."""
+
+from typing import Any
+
+from jaxtyping import Array, Float
+
+from .. import _checks as checks
+from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
+from ..measures.cloud import PointCloud
+from .base import AbstractLeaf, View
+
+
+class Affine(AbstractLeaf):
+    r"""The field $\Gamma_\mu(x)=Mx+b$: every token on its own.
+
+    **Arguments:** `M` of shape `(d, d)`; `b` of shape `(d,)`, zero by default.
+    """
+
+    M: Matrix
+    b: Vector | None
+
+    def __init__(self, M: Any, b: Any = None):
+        M = checks.matrix(M, "M")
+        b = None if b is None else checks.vector(b, "b", M.shape[0], " = rows of M")
+        self.M, self.b = cast((M, b), common_dtype(M, b))
+
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+        return x @ self.M.T if self.b is None else x @ self.M.T + self.b[None]
+
+    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:  # noqa: D102
+        return ()
+
+    @property
+    def dimensions(self) -> tuple[int, int]:  # noqa: D102
+        return self.M.shape  # pyright: ignore[reportReturnType]
+
+    @property
+    def linear_part(self) -> tuple[Matrix, Vector | None]:  # noqa: D102
+        return self.M, self.b
+
+    @property
+    def bounded(self) -> bool:  # noqa: D102
+        return True

@@ -1,0 +1,26 @@
+"""Attention at the tokens themselves."""
+
+from typing import Any
+
+from jaxtyping import Array, Float
+
+from .. import _checks as checks
+from ..measures.cloud import PointCloud
+from .base import AbstractField, check_square
+
+
+def velocity(field: AbstractField, mu: PointCloud, t: Any = 0.0) -> Float[Array, "n d"]:
+    r"""$\Gamma_\mu(x_i)$ at the tokens of `mu`; masked fields use their positions.
+
+    ```python
+    mf.velocity(mf.Softmax(Q, K, V), tokens)     # shape (n, d)
+    ```
+    """
+    t = checks.scalar(t, "t")
+    check_square(field, mu, t)
+    return field(mu, mu.points, t)
+
+
+def push_attention(field: AbstractField, mu: PointCloud, t: Any = 0.0) -> PointCloud:
+    r"""The attention layer without a residual: the measure $(\Gamma_\mu)_\#\mu$."""
+    return mu.push(lambda points: field(mu, points, t))

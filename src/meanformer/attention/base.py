@@ -1,0 +1,276 @@
+r"""The one interface of attention: a field $(\mu,x,t)\mapsto\Gamma_\mu(x)$.
+
+A field is either a *leaf* (an attention kind, an affine map, a perceptron, ...) or a combination of fields. Every
+combination is, at each time, a sum of leaves with matrices on the left,
+$\Gamma_\mu(x)=\sum_h L_h\Gamma^{(h)}_\mu(x)$; `terms` gives that sum, and everything that is said of a field as
+a whole (its linear part, its growth, its attention matrices) is read off the terms.
+"""
+
+import abc
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .. import _checks as checks
+from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
+from ..measures.cloud import PointCloud
+
+
+class View(eqx.Module):
+    r"""How the queries see the measure: all of it, or, if `causal`, only the tokens at positions $r\le s$.
+
+    `prefix` asks kinds that do not normalise to divide by the mass seen, $\theta([0,s])$ (MATH b.8).
+    """
+
+    s: Float[Array, " m"] | None
+    causal: bool = eqx.field(static=True, default=False)
+    prefix: bool = eqx.field(static=True, default=False)
+
+    def query_positions(self, mu: PointCloud) -> Float[Array, " m"] | None:
+        """Positions of the queries if the view is causal (refused when there are none), else None."""
+        if not self.causal:
+            return None
+        if mu.positions is None or self.s is None:
+            missing = "the tokens have none" if mu.positions is None else "the query points have none"
+            checks.refuse(
+                "masked attention needs positions",
+                got=missing,
+                expected="a position s in [0, 1] for each token and each query",
+                remedy="use tokens.with_positions(); for other query points pass s=",
+            )
+        return self.s
+
+
+class Term(NamedTuple):
+    """One leaf of a field: `left` (a number or a matrix) times `leaf`, under a mask if `causal`."""
+
+    left: Array
+    leaf: "AbstractLeaf"
+    causal: bool = False
+    prefix: bool = False
+
+    def view(self, outer: View) -> View:
+        """The view of the leaf inside the view of the whole."""
+        return View(outer.s, True, self.prefix) if self.causal else outer
+
+
+def act(left: Array, velocity: Float[Array, "m v"]) -> Float[Array, "m d"]:
+    """`left` (a number or a matrix) applied to each row."""
+    return left * velocity if left.ndim == 0 else velocity @ left.T
+
+
+def compose(outer: Array, inner: Array) -> Array:
+    """The product of two left factors, each a number or a matrix."""
+    return outer * inner if 0 in (outer.ndim, inner.ndim) else outer @ inner
+
+
+class AbstractField(eqx.Module):
+    r"""A velocity field $\Gamma_\mu(x)$ made by attention. Fields add (`a + b`) and scale (`0.5 * a`).
+
+    Call it at any points, on or off the support of the measure:
+
+    ```python
+    field(mu, x)              # x of shape (m, d) -> velocities of shape (m, d)
+    mf.velocity(field, mu)    # at the tokens of mu themselves
+    ```
+    """
+
+    @abc.abstractmethod
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
+        """The field at the points `x` (inputs checked and of one dtype)."""
+
+    @abc.abstractmethod
+    def terms(self, t: Scalar) -> tuple[Term, ...]:
+        """The field at time `t` as a sum of leaves."""
+
+    def __call__(self, mu: PointCloud, x: Any, t: Any = 0.0, *, s: Any = None) -> Float[Array, "m v"]:
+        r"""$\Gamma_\mu(x)$ at the query points `x`, shape `(m, d)`.
+
+        **Arguments:** `mu` the context; `t` the time, for scheduled weights; `s` positions of the queries, for masked
+        fields, shape `(m,)` (the tokens' own when `x` is `mu.points`).
+        """
+        x, t, s = _checked_queries(self, mu, x, t, s)
+        field, mu, x, t, s = cast((self, mu, x, t, s), common_dtype(self.terms(t), mu, x))
+        return _evaluate(field, mu, x, t, View(s))
+
+    def matrix(self, mu: PointCloud, x: Any = None, t: Any = 0.0, *, s: Any = None) -> Float[Array, "*heads m n"]:
+        r"""The attention matrix $P$, $\Gamma(x_i)=\sum_jP_{ij}(Vx_j+b)$; several heads are stacked.
+
+        This is the only place that forms an `m` x `n` array. By default at the tokens themselves.
+        """
+        x = mu.points if x is None else x
+        x, t, s = _checked_queries(self, mu, x, t, s)
+        checks.fits_in_memory(
+            f"an attention matrix of {x.shape[0]} x {mu.n}",
+            4 * x.shape[0] * mu.n * x.dtype.itemsize,
+            "ask for fewer rows: matrix(mu, x=mu.points[:1000])",
+        )
+        field, mu, x, t, s = cast((self, mu, x, t, s), common_dtype(self.terms(t), mu, x))
+        matrices = matrices_of(field, mu, x, t, View(s))
+        if not matrices:
+            checks.refuse(
+                "this field has no attention matrix",
+                got=type(self).__name__,
+                expected="a field with an attention kind in it",
+                remedy="ask the attention that it is combined with",
+            )
+        return matrices[0] if len(matrices) == 1 else jnp.stack(matrices)
+
+    def __add__(self, other: "AbstractField") -> "AbstractField":
+        return Sum((self, other)) if isinstance(other, AbstractField) else NotImplemented
+
+    def __mul__(self, factor: Any) -> "AbstractField":
+        return Scaled(factor, self)
+
+    def __rmul__(self, factor: Any) -> "AbstractField":
+        return Scaled(factor, self)
+
+    def __truediv__(self, divisor: Any) -> "AbstractField":
+        return Scaled(1 / divisor, self)
+
+    def __neg__(self) -> "AbstractField":
+        return Scaled(-1.0, self)
+
+    def __sub__(self, other: "AbstractField") -> "AbstractField":
+        return self + (-other) if isinstance(other, AbstractField) else NotImplemented
+
+
+class AbstractLeaf(AbstractField):
+    """A field that is not a combination of others."""
+
+    @property
+    @abc.abstractmethod
+    def dimensions(self) -> tuple[int, int] | None:
+        """Dimensions `(out, in)` of the field; None if it takes any."""
+
+    @property
+    @abc.abstractmethod
+    def linear_part(self) -> tuple[Matrix, Vector | None] | None:
+        r"""$(V,b)$ if the field mixes the values $Vy+b$, which is what the frame $e^{-tV}x$ removes; else None."""
+
+    @property
+    @abc.abstractmethod
+    def bounded(self) -> bool:
+        r"""Whether $|\Gamma_\mu(x)|\le\|V\|R+|b|$ for tokens and queries in the ball of radius R (MATH d.1)."""
+
+    @abc.abstractmethod
+    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
+        """The attention matrices in the field, if any."""
+
+    def terms(self, t: Scalar) -> tuple[Term, ...]:  # noqa: D102
+        return (Term(jnp.ones((), common_dtype(self)), self),)
+
+
+def matrices_of(
+    field: AbstractField, mu: PointCloud, x: Queries, t: Scalar, view: View
+) -> tuple[Float[Array, "m n"], ...]:
+    """The attention matrices of all leaves of `field`."""
+    return tuple(
+        matrix for term in field.terms(t) for matrix in term.leaf.matrices(mu, x, t, term.view(view))
+    )
+
+
+@eqx.filter_jit
+def _evaluate(field: AbstractField, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
+    return field.evaluate(mu, x, t, view)
+
+
+class Sum(AbstractField):
+    """The sum of fields, written `a + b`."""
+
+    fields: tuple[AbstractField, ...]
+
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+        first, *rest = (field.evaluate(mu, x, t, view) for field in self.fields)
+        for velocity in rest:
+            first = first + velocity
+        return first
+
+    def terms(self, t: Scalar) -> tuple[Term, ...]:  # noqa: D102
+        return tuple(term for field in self.fields for term in field.terms(t))
+
+
+class Scaled(AbstractField):
+    """A field times a number, written `c * a`."""
+
+    factor: Scalar
+    field: AbstractField
+
+    def __init__(self, factor: Any, field: AbstractField):
+        self.factor = checks.scalar(factor, "the factor of a field").astype(common_dtype(field))
+        self.field = field
+
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+        return self.factor * self.field.evaluate(mu, x, t, view)
+
+    def terms(self, t: Scalar) -> tuple[Term, ...]:  # noqa: D102
+        return tuple(term._replace(left=compose(self.factor, term.left)) for term in self.field.terms(t))
+
+
+def check_field(field: Any, mu: Any, t: Scalar) -> None:
+    """Refuse what is no field, what is no cloud, and matrices that do not fit the tokens."""
+    if not isinstance(field, AbstractField):
+        checks.refuse(
+            "the field must be an attention field",
+            got=type(field).__name__,
+            expected="e.g. mf.Softmax(Q, K, V)",
+            remedy="wrap matrices in an attention kind, a function of time in mf.Scheduled",
+        )
+    if not isinstance(mu, PointCloud):
+        checks.refuse(
+            "the measure must be a PointCloud",
+            got=type(mu).__name__,
+            expected="mf.PointCloud(points)",
+            remedy="wrap an array of tokens in mf.PointCloud; draw from a law with .sample(n, key=key)",
+        )
+    if mu.points.ndim != 2:
+        checks.refuse(
+            "a field acts on one cloud at a time",
+            got=f"points of shape {mu.points.shape}",
+            expected="shape (n, d)",
+            remedy="use jax.vmap over a batch of clouds",
+        )
+    for term in field.terms(t):
+        if term.leaf.dimensions is not None and term.leaf.dimensions[1] != mu.d:
+            checks.refuse(
+                f"{type(term.leaf).__name__} does not fit the tokens",
+                got=f"matrices for dimension {term.leaf.dimensions[1]}, tokens of dimension {mu.d}",
+                expected="one dimension d for Q, K, V and the tokens",
+                remedy=f"give Q, K, V with {mu.d} columns",
+            )
+
+
+def check_square(field: AbstractField, mu: PointCloud, t: Scalar) -> None:
+    """Refuse a field whose values are not velocities of the tokens."""
+    check_field(field, mu, t)
+    for term in field.terms(t):
+        if term.leaf.dimensions is None:
+            continue
+        out = term.left.shape[0] if term.left.ndim == 2 else term.leaf.dimensions[0]
+        if out != mu.d:
+            checks.refuse(
+                f"{type(term.leaf).__name__} gives no velocity of the tokens",
+                got=f"output of dimension {out} for tokens of dimension {mu.d}",
+                expected=f"dimension {mu.d}",
+                remedy="make V square, or bring it back with MultiHead(heads, W=[W]) and W of shape (d, v)",
+            )
+
+
+def _checked_queries(field: Any, mu: PointCloud, x: Any, t: Any, s: Any) -> tuple[Array, Array, Array | None]:
+    t = checks.scalar(t, "t")
+    check_field(field, mu, t)
+    if s is None and x is mu.points:
+        s = mu.positions
+    x = checks.finite(checks.to_array(x, "x"), "x")
+    if x.ndim != 2 or x.shape[1] != mu.d:
+        checks.refuse(
+            "query points must live in the space of the tokens",
+            got=f"x of shape {x.shape} for tokens of dimension {mu.d}",
+            expected=f"shape (m, {mu.d})",
+            remedy="a single point has shape (1, d): x[None]",
+        )
+    if s is not None:
+        s = checks.vector(s, "s", x.shape[0], ", one position per query")
+    return x, t, s

@@ -1,0 +1,45 @@
+"""Masked attention."""
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from .. import _checks as checks
+from .._types import Queries, Scalar
+from ..measures.cloud import PointCloud
+from .base import AbstractField, Term, View
+
+
+class Causal(AbstractField):
+    r"""Masked attention: a query at position $s$ sees the tokens at positions $r\le s$ (MATH b.8).
+
+    Ties see each other. Positions are those of the cloud (`tokens.with_positions()`) and never move. By kind:
+
+    - softmax, L2, hardmax renormalise over the visible tokens;
+    - sigmoid, linear, unnormalised integrate over the visible tokens, without a division; with `prefix=True` they are divided
+      by the mass seen;
+    - Sinkhorn is solved on the visible tokens with renormalised weights, once per position: $O(n^3)$ per sweep.
+
+    **Arguments:** `field`, any field, also a sum or several heads; `prefix`, see above.
+    """
+
+    field: AbstractField
+    prefix: bool = eqx.field(static=True)
+
+    def __init__(self, field: AbstractField, prefix: bool = False):
+        if not isinstance(field, AbstractField):
+            checks.refuse(
+                "Causal masks a field",
+                got=type(field).__name__,
+                expected="e.g. mf.Causal(mf.Softmax(Q, K, V))",
+                remedy="pass the attention to be masked",
+            )
+        self.field, self.prefix = field, prefix
+
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+        return self.field.evaluate(mu, x, t, View(view.s, True, self.prefix))
+
+    def terms(self, t: Scalar) -> tuple[Term, ...]:  # noqa: D102
+        # A mask inside a mask keeps its own rule, as in `evaluate`: the innermost one is applied.
+        return tuple(
+            term if term.causal else term._replace(causal=True, prefix=self.prefix) for term in self.field.terms(t)
+        )

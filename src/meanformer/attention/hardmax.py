@@ -1,0 +1,32 @@
+"""Hardmax attention."""
+
+from typing import Any, ClassVar
+
+from jaxtyping import Array, Float
+
+from .._types import Queries
+from ..measures.cloud import PointCloud
+from ..reduce.exact import ArgmaxAverage, dot, fold_tokens
+from .base import View
+from .kernel import AbstractAttention, Projections, summed_tokens
+
+
+class Hardmax(AbstractAttention):
+    r"""Hardmax attention, the limit $\tau\to0$ of softmax (MATH b.6): $\Gamma_\mu(x)=V\cdot$ the $\mu$-average
+    of $y$ over $\arg\max_{y\in\mathrm{supp}\,\mu}Qx\cdot Ky$.
+
+    Ties are shared by weight. The field is discontinuous in `x`: integrate it with a fixed step (`mf.layers`, or
+    `flow(..., solver="euler", step=...)`), not with error control. Arguments as for `Softmax`, without `tau`.
+    """  # noqa: D205
+
+    maps: Projections
+    averages: ClassVar[bool] = True
+
+    def __init__(
+        self, Q: Any, K: Any, V: Any, *, query_bias: Any = None, key_bias: Any = None, value_bias: Any = None
+    ):
+        self.maps = Projections(Q, K, V, query_bias, key_bias, value_bias)
+
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:  # noqa: D102
+        tokens = summed_tokens(mu, self.maps.keys(mu.points), values)
+        return fold_tokens(ArgmaxAverage(), dot, self.maps.queries(x), tokens, view.query_positions(mu))

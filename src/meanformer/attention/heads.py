@@ -1,0 +1,124 @@
+"""Several heads."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .. import _checks as checks
+from .._types import Matrix, Queries, Scalar, cast, common_dtype
+from ..measures.cloud import PointCloud
+from .affine import Affine
+from .base import AbstractField, Term, View, compose
+from .kernel import AbstractAttention
+from .softmax import Softmax
+
+
+def _shapes(tree: Any) -> list[tuple[int, ...]]:
+    return [leaf.shape for leaf in jax.tree.leaves(tree)]
+
+
+def stackable(fields: Sequence[Any]) -> bool:
+    """Whether the fields differ only in the values of their arrays."""
+    first, *rest = fields
+    return all(jax.tree.structure(f) == jax.tree.structure(first) and _shapes(f) == _shapes(first) for f in rest)
+
+
+def stack(fields: Sequence[Any]) -> Any:
+    """Stackable fields as one, with a leading axis on every array."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *fields)
+
+
+class MultiHead(AbstractField):
+    r"""Several heads, $\Gamma_\mu=\sum_hW_h\Gamma^{(h)}_\mu$ (MATH b.7); any mix of kinds.
+
+    **Arguments:** `heads`, fields with `V` of shape `(v_h, d)`; `W`, matrices of shape `(d, v_h)`, identity by default.
+
+    ```python
+    mf.MultiHead([mf.Softmax(Q1, K1, V1), mf.L2(Q2, K2, V2)], W=[W1, W2])
+    ```
+    """
+
+    heads: tuple[AbstractField, ...]
+    W: tuple[Matrix, ...] | None
+
+    def __init__(self, heads: Sequence[AbstractField], W: Sequence[Any] | None = None):
+        heads = tuple(heads)
+        if not heads or not all(isinstance(h, AbstractField) for h in heads):
+            checks.refuse(
+                "MultiHead needs heads",
+                got=[type(h).__name__ for h in heads],
+                expected="at least one field",
+                remedy="MultiHead([mf.Softmax(Q1, K1, V1), mf.Softmax(Q2, K2, V2)], W=[W1, W2])",
+            )
+        if W is not None:
+            W = tuple(checks.matrix(M, f"W[{h}]") for h, M in enumerate(W))
+            if len(W) != len(heads):
+                checks.refuse("one output matrix per head", got=f"{len(heads)} heads, {len(W)} matrices W", expected=f"{len(heads)} matrices", remedy="give W=[W1, ..., WH]")
+            for h, (head, M) in enumerate(zip(heads, W, strict=True)):
+                if isinstance(head, AbstractAttention) and head.V.shape[0] != M.shape[1]:
+                    checks.refuse(f"W[{h}] must take what head {h} gives", got=f"W[{h}] of shape {M.shape}, V of shape {head.V.shape}", expected=f"W[{h}] of shape (d, {head.V.shape[0]})", remedy="transpose W, or slice it by columns")
+        self.heads, self.W = cast((heads, W), common_dtype(heads, W))
+
+    @staticmethod
+    def from_network(
+        Q: Any,
+        K: Any,
+        V: Any,
+        O: Any,
+        *,
+        heads: int,
+        kind: Callable[..., AbstractAttention] = Softmax,
+        tau: Any = None,
+        query_bias: Any = None,
+        key_bias: Any = None,
+        value_bias: Any = None,
+        output_bias: Any = None,
+    ) -> AbstractField:
+        r"""Heads from the stacked matrices in which a network stores them.
+
+        **Arguments:** `Q`, `K` of shape `(H k, d)`, `V` of shape `(H v, d)`, `O` of shape `(d, H v)`: head h owns the
+        rows (of `O`: the columns) `h k .. (h+1) k`. `tau` is $\sqrt k$ by default, as in networks; biases as stored.
+        """
+        count = checks.whole(heads, "heads")
+        Q, K, V, O = (checks.matrix(M, name) for M, name in ((Q, "Q"), (K, "K"), (V, "V"), (O, "O")))
+        for name, size in (("Q", Q.shape[0]), ("K", K.shape[0]), ("V", V.shape[0]), ("O", O.shape[1])):
+            if size % count:
+                checks.refuse(f"{name} cannot be cut into {count} heads", got=f"{size} {'columns' if name == 'O' else 'rows'}", expected=f"a multiple of {count}", remedy="check the number of heads; an empty slice would be a silent zero head")
+        k = Q.shape[0] // count
+        tau = np.sqrt(k) if tau is None else tau
+
+        def cut(array: Any) -> list[Any]:
+            return [None] * count if array is None else jnp.split(jnp.asarray(array), count)
+
+        slices = zip(cut(Q), cut(K), cut(V), cut(query_bias), cut(key_bias), cut(value_bias), strict=True)
+        made = [kind(q, k, v, tau, query_bias=bq, key_bias=bk, value_bias=bv) for q, k, v, bq, bk, bv in slices]
+        attention = MultiHead(made, W=[W.T for W in cut(O.T)])
+        if output_bias is None:
+            return attention
+        return attention + Affine(jnp.zeros((O.shape[0], Q.shape[1]), Q.dtype), output_bias)
+
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+        def one(head: AbstractField, W: Matrix | None) -> Array:
+            velocity = head.evaluate(mu, x, t, view)
+            return velocity if W is None else velocity @ W.T
+
+        outputs = [None] * len(self.heads) if self.W is None else list(self.W)
+        pairs = list(zip(self.heads, outputs, strict=True))
+        if stackable(pairs):  # equal heads are one compiled head, mapped
+            return jax.vmap(lambda pair: one(*pair))(stack(pairs)).sum(axis=0)
+        first, *rest = (one(*pair) for pair in pairs)
+        for velocity in rest:
+            first = first + velocity
+        return first
+
+    def terms(self, t: Scalar) -> tuple[Term, ...]:  # noqa: D102
+        outputs = [jnp.ones((), common_dtype(self))] * len(self.heads) if self.W is None else self.W
+        return tuple(
+            term._replace(left=compose(W, term.left))
+            for head, W in zip(self.heads, outputs, strict=True)
+            for term in head.terms(t)
+        )

@@ -1,0 +1,188 @@
+r"""What the attention kinds share: projections to queries, keys and values, and the mixing of values."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .. import _checks as checks
+from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
+from ..measures.cloud import PointCloud
+from ..reduce.exact import Tokens
+from .base import AbstractLeaf, View
+
+
+class Projections(eqx.Module):
+    r"""The affine maps of one head: $q=Qx+b_q$, $k=Ky+b_k$, $v=Vy+b_v$.
+
+    `Q` and `K` have shape `(k, d)`, `V` has shape `(v, d)`; biases are optional vectors.
+    """
+
+    Q: Matrix
+    K: Matrix
+    V: Matrix
+    query_bias: Vector | None
+    key_bias: Vector | None
+    value_bias: Vector | None
+
+    def __init__(self, Q: Any, K: Any, V: Any, query_bias: Any, key_bias: Any, value_bias: Any):
+        Q, K, V = (checks.matrix(M, name) for M, name in ((Q, "Q"), (K, "K"), (V, "V")))
+        if Q.shape != K.shape:
+            checks.refuse(
+                "Q and K must have one shape",
+                got=f"Q of shape {Q.shape}, K of shape {K.shape}",
+                expected="both (k, d)",
+                remedy="queries Qx and keys Ky are paired by a dot product or a distance in R^k",
+            )
+        if V.shape[1] != Q.shape[1]:
+            checks.refuse(
+                "V must act on the same tokens as Q and K",
+                got=f"V of shape {V.shape}, Q of shape {Q.shape}",
+                expected=f"V of shape (v, {Q.shape[1]})",
+                remedy="give Q, K and V the same number of columns d",
+            )
+        biases = {"query_bias": (query_bias, Q), "key_bias": (key_bias, K), "value_bias": (value_bias, V)}
+        vectors = [
+            None if b is None else checks.vector(b, name, M.shape[0], f" = rows of {name[0].upper()}")
+            for name, (b, M) in biases.items()
+        ]
+        arrays = (Q, K, V, *vectors)
+        self.Q, self.K, self.V, self.query_bias, self.key_bias, self.value_bias = cast(arrays, common_dtype(arrays))
+
+    def queries(self, x: Queries) -> Float[Array, "m k"]:
+        """$Qx+b_q$ for each row."""
+        return _affine(self.Q, self.query_bias, x)
+
+    def keys(self, y: Queries) -> Float[Array, "m k"]:
+        """$Ky+b_k$ for each row."""
+        return _affine(self.K, self.key_bias, y)
+
+    def values(self, y: Queries) -> Float[Array, "m v"]:
+        """$Vy+b_v$ for each row."""
+        return _affine(self.V, self.value_bias, y)
+
+
+def _affine(matrix: Matrix, bias: Vector | None, x: Queries) -> Array:
+    return x @ matrix.T if bias is None else x @ matrix.T + bias[None]
+
+
+class AbstractAttention(AbstractLeaf):
+    r"""An attention kind: $\Gamma_\mu(x_i)=\sum_jP_{ij}(Vy_j+b)$, with $P$ made from queries and keys.
+
+    A new kind gives its projections, says whether its rows are sub-probabilities, and mixes:
+
+    ```python
+    class Cosine(mf.AbstractAttention):
+        maps: Projections
+        averages: ClassVar[bool] = False
+        def mix(self, mu, x, values, view): ...
+    ```
+    """
+
+    maps: eqx.AbstractVar[Projections]
+    averages: eqx.AbstractVar[bool]
+    r"""Whether $P_{ij}\ge0$ and $\sum_jP_{ij}\le1$."""
+
+    @abc.abstractmethod
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
+        r"""$\sum_jP_{ij}v_j$ for the rows $v_j$ of `values`."""
+
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+        return self.mix(mu, x, self.maps.values(mu.points), view)
+
+    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:  # noqa: D102
+        return (self.mix(mu, x, jnp.eye(mu.n, dtype=x.dtype), view),)
+
+    @property
+    def dimensions(self) -> tuple[int, int]:  # noqa: D102
+        return self.maps.V.shape  # pyright: ignore[reportReturnType]
+
+    @property
+    def linear_part(self) -> tuple[Matrix, Vector | None]:  # noqa: D102
+        return self.maps.V, self.maps.value_bias
+
+    @property
+    def bounded(self) -> bool:  # noqa: D102
+        return self.averages
+
+    @property
+    def Q(self) -> Matrix:
+        """The query matrix, shape `(k, d)`."""
+        return self.maps.Q
+
+    @property
+    def K(self) -> Matrix:
+        """The key matrix, shape `(k, d)`."""
+        return self.maps.K
+
+    @property
+    def V(self) -> Matrix:
+        """The value matrix, shape `(v, d)`."""
+        return self.maps.V
+
+    @property
+    def A(self) -> Float[Array, "d d"]:
+        r"""$A=K^\top Q$, acting on the query: $Qx\cdot Ky=(Ax)\cdot y$ (MATH a)."""
+        return self.K.T @ self.Q
+
+
+def temperature(value: Any, name: str, maps: Projections) -> Scalar:
+    """A positive temperature in the dtype of the matrices."""
+    remedy = f"{name} divides the exponent; networks use sqrt(k)"
+    return checks.positive(value, name, remedy).astype(maps.Q.dtype)
+
+
+class AbstractTempered(AbstractAttention):
+    """The constructor of the kinds that have a temperature `tau` and nothing else: their final classes add no field."""
+
+    maps: Projections
+    tau: Scalar
+
+    def __init__(
+        self,
+        Q: Any,
+        K: Any,
+        V: Any,
+        tau: Any = 1.0,
+        *,
+        query_bias: Any = None,
+        key_bias: Any = None,
+        value_bias: Any = None,
+    ):
+        self.maps = Projections(Q, K, V, query_bias, key_bias, value_bias)
+        self.tau = temperature(tau, "tau", self.maps)
+
+
+def log_weights(weights: Float[Array, " n"]) -> Float[Array, " n"]:
+    r"""$\log w_j$, and minus infinity where $w_j=0$, without a derivative of $\log0$."""
+    some = weights > 0
+    return jnp.where(some, jnp.log(jnp.where(some, weights, 1)), -jnp.inf)
+
+
+def mass_seen(mu: PointCloud, s: Float[Array, " m"]) -> Float[Array, " m"]:
+    r"""$\theta([0,s_i])$: the mass of the tokens at positions $r\le s_i$."""
+    assert mu.positions is not None
+    order = jnp.argsort(mu.positions)
+    cumulative = jnp.concatenate([jnp.zeros(1, mu.weights.dtype), jnp.cumsum(mu.weights[order])])
+    return cumulative[jnp.searchsorted(mu.positions[order], s, side="right")]
+
+
+def prefix_divided(mixed: Float[Array, "m v"], mu: PointCloud, view: View) -> Float[Array, "m v"]:
+    r"""`mixed` divided by the mass seen, if the view asks for it (`Causal(..., prefix=True)`)."""
+    s = view.query_positions(mu)
+    if s is None or not view.prefix:
+        return mixed
+    mass = mass_seen(mu, s)
+    return mixed / jnp.where(mass > 0, mass, 1)[:, None]
+
+
+def averaged_tokens(mu: PointCloud, keys: Float[Array, "n k"], values: Float[Array, "n v"]) -> Tokens:
+    """The tokens of `mu` for an `Average`: log-weights."""
+    return Tokens(keys, log_weights(mu.weights), values, mu.positions)
+
+
+def summed_tokens(mu: PointCloud, keys: Float[Array, "n k"], values: Float[Array, "n v"]) -> Tokens:
+    """The tokens of `mu` for a plain `Sum`: weights."""
+    return Tokens(keys, mu.weights, values, mu.positions)

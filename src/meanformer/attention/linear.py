@@ -1,0 +1,34 @@
+"""Linear attention."""
+
+from typing import ClassVar
+
+from jaxtyping import Array, Float
+
+from .._types import Queries
+from ..measures.cloud import PointCloud
+from ..reduce.exact import Sum, dot, fold_tokens
+from .base import View
+from .kernel import AbstractTempered, prefix_divided, summed_tokens
+
+
+def _identity(logits: Array) -> Array:
+    return logits
+
+
+class Linear(AbstractTempered):
+    r"""Linear attention (MATH b.5),
+
+    $$\Gamma_\mu(x)=\int Vy\,\frac{Qx\cdot Ky}\tau\,d\mu(y)=V\Big(\int yy^\top d\mu\Big)\frac{Ax}\tau .$$
+
+    Linear in `x` and a function of the second moment only; it can blow up in finite time. Arguments as for `Softmax`.
+    """
+
+    averages: ClassVar[bool] = False
+
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:  # noqa: D102
+        queries, keys = self.maps.queries(x) / self.tau, self.maps.keys(mu.points)
+        s = view.query_positions(mu)
+        if s is None:  # the sum factorises: O(n) instead of O(n^2)
+            return queries @ (keys.T @ (mu.weights[:, None] * values))
+        mixed = fold_tokens(Sum(_identity), dot, queries, summed_tokens(mu, keys, values), s)
+        return prefix_divided(mixed, mu, view)

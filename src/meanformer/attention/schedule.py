@@ -1,0 +1,94 @@
+"""Weights that depend on time."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .. import _checks as checks
+from .._types import Queries, Scalar, cast
+from ..measures.cloud import PointCloud
+from .base import AbstractField, Term, View
+
+
+class Scheduled(AbstractField):
+    r"""A field with weights continuous in time: `function(t)` returns the field at time `t`.
+
+    ```python
+    mf.Scheduled(lambda t: mf.L2(Q0 + t * Q1, K, jnp.cos(t) * V))
+    ```
+
+    Write `function` with `jax.numpy`. To differentiate in its parameters, make it an `equinox.Module` that holds them.
+    """
+
+    function: Callable[[Scalar], AbstractField]
+
+    def __init__(self, function: Callable[[Scalar], AbstractField]):
+        if isinstance(function, AbstractField) or not callable(function):
+            checks.refuse(
+                "Scheduled takes a function of time",
+                got=type(function).__name__,
+                expected="a function t -> field",
+                remedy="Scheduled(lambda t: mf.Softmax(Q(t), K(t), V(t)))",
+            )
+        self.function = function
+
+    def at(self, t: Scalar, dtype: Any) -> AbstractField:
+        """The field at time `t`, in `dtype`."""
+        field = self.function(t)
+        if not isinstance(field, AbstractField):
+            checks.refuse(
+                "the function of Scheduled must return a field",
+                got=type(field).__name__,
+                expected="e.g. mf.Softmax(Q(t), K(t), V(t))",
+                remedy="wrap the matrices in an attention kind",
+            )
+        return cast(field, dtype)
+
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+        return self.at(t, x.dtype).evaluate(mu, x, t, view)
+
+    def terms(self, t: Scalar) -> tuple[Term, ...]:  # noqa: D102
+        return self.at(t, t.dtype).terms(t)
+
+
+class Piecewise(AbstractField):
+    r"""Piecewise constant weights: `fields[0]` before `breaks[0]`, then `fields[1]`, and so on.
+
+    `mf.flow` restarts its integrator at every break and never steps across one. A break belongs to the piece that it
+    starts. **Arguments:** `fields`, one more than `breaks`; `breaks`, increasing times.
+
+    ```python
+    mf.Piecewise([mf.L2(Q0, K0, V0), mf.L2(Q1, K1, V1)], breaks=[0.7])
+    ```
+    """
+
+    fields: tuple[AbstractField, ...]
+    breaks: tuple[float, ...] = eqx.field(static=True)
+
+    def __init__(self, fields: Sequence[AbstractField], breaks: Sequence[float]):
+        self.fields, self.breaks = tuple(fields), tuple(float(b) for b in breaks)
+        if len(self.fields) != len(self.breaks) + 1:
+            checks.refuse(
+                "Piecewise needs one more field than breaks",
+                got=f"{len(self.fields)} fields, {len(self.breaks)} breaks",
+                expected=f"{len(self.breaks) + 1} fields",
+                remedy="breaks are the inner times only, without t0 and t1",
+            )
+        if list(self.breaks) != sorted(set(self.breaks)):
+            checks.refuse("breaks must increase", got=self.breaks, expected="increasing times", remedy="sort them, without repeats")
+
+    def index(self, t: Scalar) -> Array:
+        """The number of the piece at time `t`."""
+        return jnp.searchsorted(jnp.asarray(self.breaks, t.dtype), t, side="right")
+
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+        branches = [lambda mu, x, t, view, f=f: f.evaluate(mu, x, t, view) for f in self.fields]
+        return jax.lax.switch(self.index(t), branches, mu, x, t, view)
+
+    def terms(self, t: Scalar) -> tuple[Term, ...]:  # noqa: D102
+        # Of use on the host only, where the time is known.
+        return self.fields[int(self.index(t))].terms(t)

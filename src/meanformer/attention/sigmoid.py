@@ -1,0 +1,62 @@
+"""Sigmoid attention."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .. import _checks as checks
+from .._types import Queries, Scalar
+from ..measures.cloud import PointCloud
+from ..reduce.exact import Sum, dot, fold_tokens
+from .base import View
+from .kernel import AbstractAttention, Projections, prefix_divided, summed_tokens, temperature
+
+
+class Sigmoid(AbstractAttention):
+    r"""Sigmoid attention (MATH b.4; Ramapuram et al. 2024),
+
+    $$\Gamma_\mu(x)=\int Vy\,\sigma\big(Qx\cdot Ky/\tau+b\big)\,d\mu(y),\qquad\sigma(z)=\frac1{1+e^{-z}}.$$
+
+    **Arguments:** as for `Softmax`, and `bias`, the number $b$. With `per_token=True` the sum over tokens is not
+    divided by their number and $-\log n$ is added to the bias, the convention of networks (the radius bound then fails).
+    """
+
+    maps: Projections
+    tau: Scalar
+    bias: Scalar
+    per_token: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        Q: Any,
+        K: Any,
+        V: Any,
+        tau: Any = 1.0,
+        bias: Any = 0.0,
+        *,
+        per_token: bool = False,
+        query_bias: Any = None,
+        key_bias: Any = None,
+        value_bias: Any = None,
+    ):
+        self.maps = Projections(Q, K, V, query_bias, key_bias, value_bias)
+        self.tau = temperature(tau, "tau", self.maps)
+        self.bias = checks.scalar(bias, "bias").astype(self.tau.dtype)
+        self.per_token = per_token
+
+    @property
+    def averages(self) -> bool:  # noqa: D102
+        return not self.per_token
+
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:  # noqa: D102
+        count = mu.visible.sum().astype(x.dtype) if self.per_token else jnp.ones((), x.dtype)
+        # The bias enters as one more coordinate, paired with 1, so that the logit stays a dot product.
+        queries = self.maps.queries(x) / self.tau
+        queries = jnp.pad(queries, ((0, 0), (0, 1)), constant_values=1)
+        shift = jnp.broadcast_to(self.bias - jnp.log(count), (mu.n, 1))
+        tokens = summed_tokens(mu, jnp.concatenate([self.maps.keys(mu.points), shift], axis=1), values)
+        mixed = count * fold_tokens(Sum(jax.nn.sigmoid), dot, queries, tokens, view.query_positions(mu))
+        return prefix_divided(mixed, mu, view)

@@ -1,0 +1,33 @@
+"""Softmax attention."""
+
+from typing import ClassVar
+
+from jaxtyping import Array, Float
+
+from .._types import Queries
+from ..measures.cloud import PointCloud
+from ..reduce.exact import Average, dot, fold_tokens
+from .base import View
+from .kernel import AbstractTempered, averaged_tokens
+
+
+class Softmax(AbstractTempered):
+    r"""Softmax attention (MATH b.1; Castin et al. 2025),
+
+    $$\Gamma_\mu(x)=\frac{\int Vy\,e^{Qx\cdot Ky/\tau}\,d\mu(y)}{\int e^{Qx\cdot Ky/\tau}\,d\mu(y)}.$$
+
+    **Arguments:** `Q`, `K` of shape `(k, d)`, `V` of shape `(d, d)`; the temperature `tau` divides the
+    exponent (networks: $\sqrt k$); optional `query_bias`, `key_bias`, `value_bias`.
+
+    ```python
+    I = jnp.eye(2)
+    mf.velocity(mf.Softmax(I, I, I), mf.PointCloud([[1.0, 0.0], [0.0, 1.0]]))
+    ```
+    """
+
+    averages: ClassVar[bool] = True
+
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:  # noqa: D102
+        tokens = averaged_tokens(mu, self.maps.keys(mu.points), values)
+        mean, _ = fold_tokens(Average(), dot, self.maps.queries(x) / self.tau, tokens, view.query_positions(mu))
+        return mean

@@ -1,0 +1,29 @@
+"""Unnormalised exponential attention."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._types import Queries
+from ..measures.cloud import PointCloud
+from ..reduce.exact import Average, dot, fold_tokens
+from .base import View
+from .kernel import AbstractTempered, averaged_tokens, prefix_divided
+
+
+class Unnormalised(AbstractTempered):
+    r"""Unnormalised softmax attention, "USA" (MATH b.5; Geshkovski et al. 2024),
+
+    $$\Gamma_\mu(x)=\int Vy\,e^{Qx\cdot Ky/\tau}\,d\mu(y).$$
+
+    It leaves the floating-point range quickly; along a flow that is an outcome, not an error. Arguments as for `Softmax`.
+    """
+
+    averages: ClassVar[bool] = False
+
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:  # noqa: D102
+        tokens = averaged_tokens(mu, self.maps.keys(mu.points), values)
+        queries = self.maps.queries(x) / self.tau
+        mean, log_total = fold_tokens(Average(), dot, queries, tokens, view.query_positions(mu))
+        return prefix_divided(mean * jnp.exp(log_total)[:, None], mu, view)

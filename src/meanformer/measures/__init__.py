@@ -1,0 +1,1 @@
+"""Measures: the states that attention acts on and flows move."""

@@ -1,0 +1,204 @@
+"""Weighted tokens: the discrete measure mu = sum_i w_i delta_{x_i}."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float
+
+from .. import _checks as checks
+from .._types import Key, Points, Weights, cast, common_dtype, is_traced
+
+
+def _checked_weights(weights: Any, shape: tuple[int, ...]) -> Array:
+    array = checks.to_array(weights, "weights")
+    if array.shape != shape:
+        checks.refuse(
+            "weights must match the points",
+            got=f"weights of shape {array.shape} for {shape[-1]} points",
+            expected=f"shape {shape}",
+            remedy="give one weight per point, or leave weights out for equal weights",
+        )
+    checks.finite(array, "weights")
+    if is_traced(array):
+        return array
+    if bool((array < 0).any()):
+        checks.refuse(
+            "weights must not be negative",
+            got=f"smallest weight {float(array.min()):.6g}",
+            expected="weights >= 0",
+            remedy="remove the points with negative weight, or clip the weights at 0",
+        )
+    defect = float(jnp.abs(array.sum(-1) - 1).max())
+    if defect > 100 * shape[-1] ** 0.5 * float(jnp.finfo(array.dtype).eps):
+        checks.refuse(
+            "weights must sum to one",
+            got=f"a sum of {float(array.sum(-1).ravel()[0]):.12g}",
+            expected="a sum of 1",
+            remedy="divide by the sum: weights / weights.sum()",
+        )
+    return array
+
+
+def _checked_positions(positions: Any, shape: tuple[int, ...]) -> Array:
+    array = checks.to_array(positions, "positions")
+    if array.shape != shape:
+        checks.refuse(
+            "positions must match the points",
+            got=f"positions of shape {array.shape} for {shape[-1]} points",
+            expected=f"shape {shape}",
+            remedy="give one position per point, or call with_positions() for i/n",
+        )
+    checks.finite(array, "positions")
+    if not is_traced(array) and not bool(((array >= 0) & (array <= 1)).all()):
+        checks.refuse(
+            "positions must lie in [0, 1]",
+            got=f"values from {float(array.min()):.6g} to {float(array.max()):.6g}",
+            expected="0 <= s <= 1",
+            remedy="divide integer positions by the length, or call with_positions() for i/n",
+        )
+    return array
+
+
+class PointCloud(eqx.Module):
+    r"""The discrete measure $\mu=\sum_i w_i\delta_{x_i}$ of weighted tokens (MATH a).
+
+    **Arguments:**
+
+    - `points`: the tokens, shape `(n, d)`; leading axes make a batch of clouds (see `stack_clouds`).
+    - `weights`: shape `(n,)`, non-negative, summing to one; equal weights by default. Zero weights are
+      legal: such points are moved by a field but act on nobody.
+    - `positions`: optional positions `s` in `[0, 1]`, shape `(n,)`, read by masked attention: token `i` sees
+      the tokens `j` with `s_j <= s_i`.
+
+    ```python
+    mu = mf.PointCloud([[1.0], [-0.5], [2.0]], weights=[0.2, 0.5, 0.3])
+    mu.mean, mu.covariance, mu.radius
+    ```
+    """
+
+    points: Points
+    weights: Weights
+    positions: Weights | None
+
+    def __init__(self, points: Any, weights: Any = None, positions: Any = None):
+        points = checks.to_array(points, "points")
+        if points.ndim < 2 or 0 in points.shape:
+            checks.refuse(
+                "points must be a table of tokens",
+                got=f"shape {points.shape}",
+                expected="shape (n, d) with n, d >= 1",
+                remedy="n numbers on a line have shape (n, 1): points[:, None]",
+            )
+        checks.finite(points, "points")
+        shape = points.shape[:-1]
+        if weights is None:
+            weights = jnp.full(shape, 1 / shape[-1], points.dtype)
+        weights = _checked_weights(weights, shape)
+        if positions is not None:
+            positions = _checked_positions(positions, shape)
+        dtype = common_dtype(points, weights, positions)
+        self.points, self.weights, self.positions = cast((points, weights, positions), dtype)
+
+    @property
+    def n(self) -> int:
+        """Number of tokens."""
+        return self.points.shape[-2]
+
+    @property
+    def d(self) -> int:
+        """Dimension of the tokens."""
+        return self.points.shape[-1]
+
+    @property
+    def visible(self) -> Bool[Array, "*batch n"]:
+        """Tokens that others see: those of positive weight."""
+        return self.weights > 0
+
+    @property
+    def mean(self) -> Float[Array, "*batch d"]:
+        r"""$m=\sum_i w_i x_i$."""
+        return jnp.einsum("...n,...nd->...d", self.weights, self.points)
+
+    @property
+    def covariance(self) -> Float[Array, "*batch d d"]:
+        r"""$\Sigma=\sum_i w_i (x_i-m)(x_i-m)^\top$."""
+        centred = self.points - self.mean[..., None, :]
+        return jnp.einsum("...n,...ni,...nj->...ij", self.weights, centred, centred)
+
+    @property
+    def radius(self) -> Float[Array, "*batch"]:
+        r"""Radius of the support, $\max_{w_i>0}|x_i|$ (MATH d.1)."""
+        return jnp.max(jnp.where(self.visible, jnp.linalg.norm(self.points, axis=-1), 0), axis=-1)
+
+    def with_points(self, points: Points) -> "PointCloud":
+        """The same weights and positions on other points, unchecked (for use inside flows)."""
+        return eqx.tree_at(lambda mu: mu.points, self, points)
+
+    def with_positions(self, positions: Any = None) -> "PointCloud":
+        """The same tokens with positions; by default `s_i = i/n`, so that token i sees the tokens 1..i."""
+        if positions is None:
+            positions = jnp.arange(1, self.n + 1, dtype=self.points.dtype) / self.n
+            positions = jnp.broadcast_to(positions, self.weights.shape)
+        return PointCloud(self.points, self.weights, positions)
+
+    def push(self, function: Callable[[Points], Points]) -> "PointCloud":
+        r"""The push-forward $T_\#\mu$: `function` maps the array of points to an array of points."""
+        return PointCloud(function(self.points), self.weights, self.positions)
+
+    def resample(self, n: int, *, key: Key) -> "PointCloud":
+        """`n` independent draws from this measure, with equal weights; positions travel with their tokens."""
+        n = checks.whole(n, "n")
+        index = jr.choice(key, self.n, (n,), p=self.weights)
+        positions = None if self.positions is None else self.positions[index]
+        return PointCloud(self.points[index], positions=positions)
+
+    def __getitem__(self, index: Any) -> "PointCloud":
+        """One cloud, or several, of a batch."""
+        if self.points.ndim == 2:
+            checks.refuse(
+                "a single cloud cannot be indexed",
+                got=f"points of shape {self.points.shape}",
+                expected="a batch of clouds with a leading axis",
+                remedy="index its points: mu.points[i]",
+            )
+        return jax.tree.map(lambda a: a[index], self)
+
+
+def stack_clouds(clouds: Sequence[PointCloud]) -> PointCloud:
+    """One batch from clouds of different lengths, padded with tokens of zero weight; use it with `jax.vmap`.
+
+    Padding repeats the last token of a cloud (so that every value stays finite and in its hull) with weight
+    0: it influences nobody.
+
+    ```python
+    batch = mf.stack_clouds([short, long])          # points (2, n_max, d)
+    velocities = jax.vmap(lambda mu: mf.velocity(field, mu))(batch)
+    ```
+    """
+    clouds = list(clouds)
+    if not clouds:
+        checks.refuse("no clouds to stack", got="an empty list", expected="at least one PointCloud", remedy="pass the clouds to batch")
+    dimensions = sorted({c.d for c in clouds})
+    if len(dimensions) > 1:
+        checks.refuse("clouds of a batch must share their dimension", got=f"d in {dimensions}", expected="one d", remedy="batch them by dimension")
+    if len({c.positions is None for c in clouds}) > 1:
+        checks.refuse(
+            "clouds of a batch must all have positions, or none",
+            got=f"positions in {sum(c.positions is not None for c in clouds)} of {len(clouds)}",
+            expected="all or none",
+            remedy="call with_positions() on the others",
+        )
+    n = max(c.n for c in clouds)
+
+    def padded(cloud: PointCloud) -> PointCloud:
+        index = jnp.minimum(jnp.arange(n), cloud.n - 1)
+        weights = jnp.where(jnp.arange(n) < cloud.n, cloud.weights[index], 0)
+        positions = None if cloud.positions is None else cloud.positions[index]
+        return PointCloud(cloud.points[index], weights, positions)
+
+    dtype = common_dtype(clouds)
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(cast(padded(c), dtype) for c in clouds))

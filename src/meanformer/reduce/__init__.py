@@ -1,0 +1,1 @@
+"""How the sums over tokens are done."""

@@ -1,0 +1,29 @@
+"""Strict settings for the whole suite; see CONTRIBUTING.md, Tests."""
+
+import os
+
+# Two workers share two cores, so each computes on one thread. XLA sizes its pool by NPROC (its flags about
+# threads are accepted but change nothing on CPU); OpenBLAS serves jax.numpy.linalg. Workers inherit all this.
+os.environ.setdefault("NPROC", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ["MPLBACKEND"] = "Agg"
+os.environ["JAX_ENABLE_X64"] = "1"
+# A cached compilation would hide what a fresh machine sees.
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"
+
+import hypothesis
+import jax
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Derandomised: the same verdict each time. No deadline: the first example of each shape compiles.
+hypothesis.settings.register_profile(
+    "meanformer",
+    deadline=None,
+    derandomize=True,
+    max_examples=15,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("meanformer")

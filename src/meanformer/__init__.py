@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from meanformer.measures.cloud import stack_clouds as stack_clouds
     from meanformer.measures.gaussian import Gaussian as Gaussian
     from meanformer.measures.laws import empirical as empirical
-    from meanformer.measures.laws import gaussian_mixture as gaussian_mixture
+    from meanformer.measures.gaussian import gaussian_mixture as gaussian_mixture
     from meanformer.measures.laws import uniform_ball as uniform_ball
     from meanformer.measures.laws import uniform_cube as uniform_cube
     from meanformer.measures.laws import uniform_sphere as uniform_sphere
@@ -76,7 +76,7 @@ _EXPORTS: dict[str, str] = {
     "uniform_ball": "meanformer.measures.laws",
     "uniform_cube": "meanformer.measures.laws",
     "uniform_sphere": "meanformer.measures.laws",
-    "gaussian_mixture": "meanformer.measures.laws",
+    "gaussian_mixture": "meanformer.measures.gaussian",
     "empirical": "meanformer.measures.laws",
     "AbstractField": "meanformer.attention.base",
     "AbstractAttention": "meanformer.attention.kernel",

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,19 +18,23 @@ from .kernel import AbstractAttention
 from .softmax import Softmax
 
 
-def _shapes(tree: Any) -> list[tuple[int, ...]]:
-    return [leaf.shape for leaf in jax.tree.leaves(tree)]
-
-
 def stackable(fields: Sequence[Any]) -> bool:
     """Whether the fields differ only in the values of their arrays."""
+
+    def alike(a: Any, b: Any) -> bool:
+        return a.shape == b.shape if eqx.is_array(a) and eqx.is_array(b) else a is b
+
     first, *rest = fields
-    return all(jax.tree.structure(f) == jax.tree.structure(first) and _shapes(f) == _shapes(first) for f in rest)
+    return all(
+        jax.tree.structure(field) == jax.tree.structure(first)
+        and all(map(alike, jax.tree.leaves(field), jax.tree.leaves(first)))
+        for field in rest
+    )
 
 
 def stack(fields: Sequence[Any]) -> Any:
     """Stackable fields as one, with a leading axis on every array."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *fields)
+    return jax.tree.map(lambda a, *others: jnp.stack([a, *others]) if eqx.is_array(a) else a, *fields)
 
 
 class MultiHead(AbstractField):
@@ -109,7 +114,7 @@ class MultiHead(AbstractField):
         outputs = [None] * len(self.heads) if self.W is None else list(self.W)
         pairs = list(zip(self.heads, outputs, strict=True))
         if stackable(pairs):  # equal heads are one compiled head, mapped
-            return jax.vmap(lambda pair: one(*pair))(stack(pairs)).sum(axis=0)
+            return eqx.filter_vmap(lambda pair: one(*pair))(stack(pairs)).sum(axis=0)
         first, *rest = (one(*pair) for pair in pairs)
         for velocity in rest:
             first = first + velocity

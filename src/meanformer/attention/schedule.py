@@ -92,3 +92,9 @@ class Piecewise(AbstractField):
     def terms(self, t: Scalar) -> tuple[Term, ...]:  # noqa: D102
         # Of use on the host only, where the time is known.
         return self.fields[int(self.index(t))].terms(t)
+
+
+def is_constant(field: AbstractField) -> bool:
+    """Whether no part of the field depends on time."""
+    moving = (Scheduled, Piecewise)
+    return not any(isinstance(n, moving) for n in jax.tree.leaves(field, is_leaf=lambda n: isinstance(n, moving)))

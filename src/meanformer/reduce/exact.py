@@ -150,7 +150,8 @@ def _blocks(array: Array, size: int, fill: float | Array = 0.0) -> Array:
     """`array` cut into blocks of `size` rows, the last one padded with `fill`."""
     short = -array.shape[0] % size
     padding = jnp.full((short, *array.shape[1:]), fill, array.dtype)
-    return jnp.concatenate([array, padding]).reshape(-1, size, *array.shape[1:])
+    count = -(-array.shape[0] // size)
+    return jnp.concatenate([array, padding]).reshape(count, size, *array.shape[1:])
 
 
 def fold_tokens(
@@ -175,17 +176,18 @@ def fold_tokens(
         start = reducer.start(q.shape[0], tokens.values.shape[1], queries.dtype)
         if n <= KEY_BLOCK:
             return reducer.finish(step(start, q, s, tokens))
+        body = jax.checkpoint(lambda carry, block: (step(carry, q, s, block), None))
+        return reducer.finish(jax.lax.scan(body, start, blocks)[0])
+
+    if n > KEY_BLOCK:
         blocks = Tokens(
             _blocks(tokens.keys, KEY_BLOCK),
             _blocks(tokens.weights, KEY_BLOCK, reducer.empty_weight),
             _blocks(tokens.values, KEY_BLOCK),
             None if tokens.positions is None else _blocks(tokens.positions, KEY_BLOCK),
         )
-        body = jax.checkpoint(lambda carry, block: (step(carry, q, s, block), None))
-        return reducer.finish(jax.lax.scan(body, start, blocks)[0])
-
     if m <= QUERY_BLOCK:
         return fold(queries, positions)
     s_blocks = None if positions is None else _blocks(positions, QUERY_BLOCK)
     folded = jax.lax.map(jax.checkpoint(lambda qs: fold(*qs)), (_blocks(queries, QUERY_BLOCK), s_blocks))
-    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:m], folded)
+    return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:])[:m], folded)

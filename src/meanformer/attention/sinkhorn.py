@@ -1,0 +1,174 @@
+"""Sinkhorn attention."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .. import _checks as checks
+from .._types import Queries, Scalar
+from ..measures.cloud import PointCloud
+from ..reduce.exact import Average, Tokens, dot, fold_tokens, minus_squared_distance
+from . import potentials
+from .base import View
+from .kernel import AbstractAttention, Projections, log_weights, temperature
+from .potentials import Potentials, Problem
+
+CAUSAL_LIMIT = 512
+
+_solve = eqx.filter_jit(potentials.solve)
+
+
+class Sinkhorn(AbstractAttention):
+    r"""Sinkhorn attention (MATH b.3; Sander et al. 2022): the kernel $e^{c(x,y)}$ made bistochastic against $\mu$,
+
+    $$\Gamma_\mu(x)=\int Vy\,e^{f(x)+g(y)+c(x,y)}\,d\mu(y).$$
+
+    With `kernel="dot"`, $c=Qx\cdot Ky/\varepsilon$; with `kernel="distance"`, $c=-|Qx-Ky|^2/\varepsilon$, which is the dot
+    kernel at $\varepsilon/2$. Only the effective matrix `B` matters.
+
+    **Arguments:** `Q`, `K`, `V` and biases as for `Softmax`; `eps` divides the whole exponent; `tol` bounds the column
+    defect $\sum_jw_j|\sum_iw_ik_{ij}-1|$; `max_iter` bounds sweeps and Newton steps together. Rows are
+    probabilities even when the iteration stops early. `potentials(mu)` reports how well the problem was solved; a flow whose
+    problems were not solved says so in its outcome. Masked, it costs $O(n^3)$ per sweep: more than 512 tokens need `allow_large_causal=True`.
+    """
+
+    maps: Projections
+    eps: Scalar
+    tol: Scalar
+    max_iter: Int[Array, ""]
+    guess: Float[Array, " n"] | None
+    kernel: str = eqx.field(static=True)
+    allow_large_causal: bool = eqx.field(static=True)
+    averages: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        Q: Any,
+        K: Any,
+        V: Any,
+        eps: Any = 1.0,
+        kernel: str = "dot",
+        tol: Any = None,
+        max_iter: int = 2000,
+        *,
+        query_bias: Any = None,
+        key_bias: Any = None,
+        value_bias: Any = None,
+        allow_large_causal: bool = False,
+    ):
+        self.maps = Projections(Q, K, V, query_bias, key_bias, value_bias)
+        self.eps = temperature(eps, "eps", self.maps)
+        self.kernel = checks.one_of(kernel, "kernel", ("dot", "distance"))
+        unit = float(jnp.finfo(self.eps.dtype).eps)
+        tol = max(1e-10, 100 * unit) if tol is None else tol
+        self.tol = checks.positive(tol, "tol", "1e-10 is the default in float64").astype(self.eps.dtype)
+        if float(self.tol) < 4 * unit:
+            checks.refuse(
+                "tol is below what the dtype can resolve",
+                got=f"tol = {float(self.tol):.3g} in {self.eps.dtype}",
+                expected=f"tol >= {4 * unit:.2g}",
+                remedy="raise tol, or use float64",
+            )
+        self.max_iter = jnp.asarray(checks.whole(max_iter, "max_iter"))
+        self.guess = None
+        self.allow_large_causal = allow_large_causal
+
+    @property
+    def B(self) -> Float[Array, "d d"]:
+        r"""The effective matrix: $A/\varepsilon$ for the dot kernel, $2A/\varepsilon$ for the distance kernel."""
+        return (1 if self.kernel == "dot" else 2) * self.A / self.eps
+
+    def potentials(self, mu: PointCloud, guess: Float[Array, " n"] | None = None) -> Potentials:
+        """The potentials on the tokens of `mu`, with sweeps, Newton steps and marginal error.
+
+        `guess` starts the iteration (any `g` of the same tokens); by default that of the field, else the exact
+        potentials of the Gaussian with the same mean and covariance.
+        """
+        if guess is None:
+            # A guess of another length belongs to another cloud.
+            guess = self.guess if self.guess is not None and self.guess.shape == (mu.n,) else self._gaussian_guess(mu)
+        return _solve(self._problem(mu), guess, self.tol, self.max_iter)
+
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:  # noqa: D102
+        s = view.query_positions(mu)
+        if s is None:
+            return self._mix_with(mu, self.potentials(mu).g, x, values)
+        return self._prefix_mix(mu, x, values, s)[0]
+
+    def marginal_error(self, mu: PointCloud, view: View) -> tuple[Scalar, Bool[Array, ""]]:
+        """The marginal error at the tokens of `mu`, and whether it is below `tol`; if masked, over all prefixes."""
+        s = view.query_positions(mu)
+        if s is None:
+            solution = self.potentials(mu)
+            return solution.error, solution.converged
+        _, errors, converged = self._prefix_mix(mu, mu.points, jnp.zeros((mu.n, 0), mu.points.dtype), s)
+        return errors.max(), converged.all()
+
+    def _features(self, x: Array, project: Any) -> Array:
+        return project(x) / jnp.sqrt(self.eps)
+
+    @property
+    def _logit(self) -> Any:
+        return dot if self.kernel == "dot" else minus_squared_distance
+
+    def _problem(self, mu: PointCloud) -> Problem:
+        queries, keys = self._features(mu.points, self.maps.queries), self._features(mu.points, self.maps.keys)
+        return Problem(queries, keys, mu.weights, self._logit)
+
+    def _mix_with(self, mu: PointCloud, g: Array, x: Array, values: Array) -> Array:
+        """Off the support, and on it, only `g` is needed: softmax with weights $w_je^{g_j}$, a row update."""
+        keys = self._features(mu.points, self.maps.keys)
+        tokens = Tokens(keys, log_weights(mu.weights) + g, values)
+        return fold_tokens(Average(), self._logit, self._features(x, self.maps.queries), tokens)[0]
+
+    def _prefix_mix(self, mu: PointCloud, x: Array, values: Array, s: Array) -> tuple[Array, Array, Array]:
+        r"""Sinkhorn on the visible tokens, for each query; prefixes in order, each started from the one before."""
+        if mu.n > CAUSAL_LIMIT and not self.allow_large_causal:
+            checks.refuse(
+                "masked Sinkhorn attention costs O(n^3) per sweep",
+                got=f"{mu.n} tokens",
+                expected=f"at most {CAUSAL_LIMIT}",
+                remedy="use fewer tokens, or Sinkhorn(..., allow_large_causal=True) and patience",
+            )
+
+        def one(guess: Array, query: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array, Array]]:
+            point, position = query
+            weights = jnp.where(mu.positions <= position, mu.weights, 0)
+            total = weights.sum()
+            # A query that sees nothing gets 0; the problem that is then solved in its place is a legal one.
+            weights = jnp.where(total > 0, weights / jnp.where(total > 0, total, 1), mu.weights)
+            seen = eqx.tree_at(lambda m: m.weights, mu, weights)
+            solution = self.potentials(seen, guess)
+            mixed = self._mix_with(seen, solution.g, point[None], values)[0]
+            report = (solution.error, solution.converged)
+            return jax.lax.stop_gradient(solution.g), (jnp.where(total > 0, mixed, 0), *report)
+
+        order = jnp.argsort(s)
+        start = jax.lax.stop_gradient(self._gaussian_guess(mu))
+        _, (mixed, errors, converged) = jax.lax.scan(one, start, (x[order], s[order]))
+        return jnp.zeros_like(mixed).at[order].set(mixed), errors, converged
+
+    def _gaussian_guess(self, mu: PointCloud) -> Float[Array, " n"]:
+        r"""The potential $g$ of $\mathcal N(m,\Sigma)$ with the moments of `mu`, exact for Gaussian data:
+
+        $g(y)=-\tfrac12\hat k^\top N\hat k-\hat q(m)\cdot k+\ldots$ in key space, from MATH e.2 without an inverse.
+        """
+        mu = jax.lax.stop_gradient(mu)
+        problem = jax.lax.stop_gradient(self._problem(mu))
+        factor = 1 if self.kernel == "dot" else 2
+        weights = problem.weights[:, None]
+        query_mean, key_mean = (weights * problem.queries).sum(0), (weights * problem.keys).sum(0)
+        keys, queries = problem.keys - key_mean[None], problem.queries - query_mean[None]
+        # M = L^T B L enters only through key space: with S = Cov(q) and C = Cov(k), the spectrum of S C.
+        query_cov, key_cov = (weights * queries).T @ queries, (weights * keys).T @ keys
+        values, vectors = jnp.linalg.eigh(query_cov)
+        half = vectors * jnp.sqrt(jnp.maximum(values, 0))
+        squares, basis = jnp.linalg.eigh(factor**2 * half.T @ key_cov @ half)
+        gains = 2 / (1 + jnp.sqrt(1 + 4 * jnp.maximum(squares, 0)))
+        image = factor * keys @ half @ basis
+        g = -0.5 * (image**2 * gains[None]).sum(axis=1) - factor * keys @ query_mean
+        return g if self.kernel == "dot" else g + (problem.keys**2).sum(axis=1)
+

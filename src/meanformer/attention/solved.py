@@ -1,0 +1,38 @@
+"""Whether the Sinkhorn problems inside a field are solved, at a given state."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._types import Scalar
+from ..measures.cloud import PointCloud
+from .base import AbstractField, View
+from .norm import PostNorm, PreNorm
+from .sinkhorn import Sinkhorn
+
+
+def _problems(field: AbstractField, mu: PointCloud, t: Scalar, view: View) -> list[tuple[Sinkhorn, PointCloud, View]]:
+    found = []
+    for term in field.terms(t):
+        inner = term.view(view)
+        if isinstance(term.leaf, Sinkhorn):
+            found.append((term.leaf, mu, inner))
+        elif isinstance(term.leaf, PreNorm):
+            found += _problems(term.leaf.field, mu.with_points(term.leaf.norm(mu.points)), t, inner)
+        elif isinstance(term.leaf, PostNorm):
+            found += _problems(term.leaf.field, mu, t, inner)
+    return found
+
+
+@eqx.filter_jit
+def _errors(field: AbstractField, mu: PointCloud, t: Scalar) -> tuple[Array, Array]:
+    problems = _problems(field, mu, t, View(mu.positions))
+    reports = [leaf.marginal_error(mu, view) for leaf, mu, view in problems]
+    return jnp.stack([error for error, _ in reports]).max(), ~jnp.stack([ok for _, ok in reports]).all()
+
+
+def sinkhorn_excess(field: AbstractField, mu: PointCloud, t: Scalar) -> tuple[Array, Array] | None:
+    """The largest marginal error of the Sinkhorn problems in `field`, and whether one of them is unsolved; None without any."""
+    if not _problems(field, mu, t, View(mu.positions)):
+        return None
+    return _errors(field, mu, t)

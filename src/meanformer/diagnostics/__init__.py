@@ -1,0 +1,1 @@
+"""Diagnostics: what a measure or a run looks like, as numbers."""

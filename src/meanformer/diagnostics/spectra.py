@@ -1,0 +1,45 @@
+r"""Anisotropy of a covariance, as one number: how many directions carry its variance (MATH g).
+
+With $\lambda$ the spectrum of $\Sigma$ and $p=\lambda/\sum\lambda$: $1\le$ stable rank $\le$ participation ratio $\le$ effective rank $\le d$.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .. import _checks as checks
+from .._types import Scalar
+from ..measures.cloud import PointCloud
+from ..measures.gaussian import Gaussian
+
+
+def _spectrum(of: Any) -> Float[Array, " d"]:
+    covariance = of.covariance if isinstance(of, (PointCloud, Gaussian)) else checks.matrix(of, "covariance")
+    if covariance.shape[-1] != covariance.shape[-2]:
+        checks.refuse("a covariance is square", got=f"shape {covariance.shape}", expected="(d, d)", remedy="pass a measure, or its covariance")
+    return jnp.maximum(jnp.linalg.eigvalsh(covariance), 0)
+
+
+def _shares(of: Any) -> Float[Array, " d"]:
+    spectrum = _spectrum(of)
+    total = spectrum.sum()
+    # A single point has no variance; it counts as rank 1 in one direction, so that the order of the ranks holds.
+    alone = jnp.zeros_like(spectrum).at[-1].set(1)
+    return jnp.where(total > 0, spectrum / jnp.where(total > 0, total, 1), alone)
+
+
+def effective_rank(of: Any) -> Scalar:
+    r"""$\exp(-\sum_ip_i\log p_i)$ of a measure or a covariance matrix (Roy, Vetterli 2007)."""
+    p = _shares(of)
+    return jnp.exp(-jnp.sum(jnp.where(p > 0, p * jnp.log(jnp.where(p > 0, p, 1)), 0)))
+
+
+def participation_ratio(of: Any) -> Scalar:
+    r"""$(\sum\lambda)^2/\sum\lambda^2$ of a measure or a covariance matrix."""
+    return 1 / jnp.sum(_shares(of) ** 2)
+
+
+def stable_rank(of: Any) -> Scalar:
+    r"""$\sum\lambda/\lambda_{\max}$ of a measure or a covariance matrix."""
+    return 1 / _shares(of).max()

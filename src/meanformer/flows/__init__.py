@@ -1,0 +1,1 @@
+"""Flows: what moves a measure along the field that it makes."""

@@ -1,0 +1,148 @@
+r"""The frame in which a run is computed: the tokens themselves, or $z=\Phi(t)^{-1}x$ with $\dot\Phi=V(t)\Phi$ (MATH c)."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.scipy.linalg import expm
+from jaxtyping import Array, Float
+
+from .. import _checks as checks
+from .._types import Matrix, Points, Scalar
+from ..attention.base import AbstractField, View, act
+from ..attention.kernel import AbstractAttention
+from ..attention.schedule import is_constant
+from ..measures.cloud import PointCloud
+
+
+def value_matrix(field: AbstractField, t: Scalar) -> Float[Array, "d d"]:
+    r"""The matrix $V(t)$ of the field's linear part, $\sum_hL_hV_h$ over its heads."""
+    total: Array | None = None
+    for term in field.terms(t):
+        if term.leaf.linear_part is None:
+            checks.refuse(
+                "the rescaled frame needs a value matrix V",
+                got=type(term.leaf).__name__,
+                expected="attention kinds, MultiHead, Causal, Affine, and sums of them",
+                remedy="run this field in the original frame (leave out frame=)",
+            )
+        V = act(term.left, term.leaf.linear_part[0].T).T
+        total = V if total is None else total + V
+    assert total is not None
+    return total
+
+
+class AbstractFrame(eqx.Module):
+    """The state `y` that is integrated, and its meaning. `points(y)` are the tokens in the frame."""
+
+    @abc.abstractmethod
+    def start(self, points: Points) -> Any:
+        """The state at t0."""
+
+    @abc.abstractmethod
+    def points(self, y: Any) -> Points:
+        """The tokens in the frame."""
+
+    @abc.abstractmethod
+    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:
+        """The time derivative of the state; `mu` has the weights and positions."""
+
+    @abc.abstractmethod
+    def propagator(self, t: Scalar, y: Any) -> Matrix | None:
+        r"""$\Phi$ with $x=\Phi z$; None in the original frame."""
+
+    @abc.abstractmethod
+    def state(self, points: Points, propagator: Matrix | None) -> Any:
+        """The state from what is saved of it."""
+
+
+class Original(AbstractFrame):
+    """The tokens themselves."""
+
+    def start(self, points: Points) -> Any:  # noqa: D102
+        return points
+
+    def points(self, y: Any) -> Points:  # noqa: D102
+        return y
+
+    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:  # noqa: D102
+        return field.evaluate(mu.with_points(y), y, t, View(mu.positions))
+
+    def propagator(self, t: Scalar, y: Any) -> Matrix | None:  # noqa: D102
+        return None
+
+    def state(self, points: Points, propagator: Matrix | None) -> Any:  # noqa: D102
+        return points
+
+
+class ConstantRescaled(AbstractFrame):
+    r"""$z=e^{-(t-t_0)V}x$: $\dot z=\Phi^{-1}\Gamma(\Phi z)-Vz$, $\Phi=e^{(t-t_0)V}$."""
+
+    V: Matrix
+    t0: Scalar
+
+    def start(self, points: Points) -> Any:  # noqa: D102
+        return points
+
+    def points(self, y: Any) -> Points:  # noqa: D102
+        return y
+
+    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:  # noqa: D102
+        forward = expm((t - self.t0) * self.V)
+        x = y @ forward.T
+        seen, view = mu.with_points(x), View(mu.positions)
+        terms = field.terms(t)
+        if len(terms) == 1 and isinstance(terms[0].leaf, AbstractAttention) and terms[0].left.ndim == 0:
+            # One head: V commutes with Phi, so the values can be mixed in the frame. No digits are lost to the
+            # condition of Phi, which grows exponentially.
+            values = y @ self.V.T
+            bias = terms[0].leaf.maps.value_bias
+            if bias is not None:
+                values = values + terms[0].left * (expm((self.t0 - t) * self.V) @ bias)[None]
+            return terms[0].leaf.mix(seen, x, values, terms[0].view(view)) - y @ self.V.T
+        back = expm((self.t0 - t) * self.V)
+        return (field.evaluate(seen, x, t, view) - x @ self.V.T) @ back.T
+
+    def propagator(self, t: Scalar, y: Any) -> Matrix | None:  # noqa: D102
+        return expm((t - self.t0) * self.V)
+
+    def state(self, points: Points, propagator: Matrix | None) -> Any:  # noqa: D102
+        return points
+
+
+class MovingRescaled(AbstractFrame):
+    r"""$z=\Phi^{-1}x$ with $\dot\Phi=V(t)\Phi$; the state is $(z,\Phi,\Phi^{-1})$."""
+
+    def start(self, points: Points) -> Any:  # noqa: D102
+        identity = jnp.eye(points.shape[-1], dtype=points.dtype)
+        return points, identity, identity
+
+    def points(self, y: Any) -> Points:  # noqa: D102
+        return y[0]
+
+    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:  # noqa: D102
+        z, forward, back = y
+        x = z @ forward.T
+        V = value_matrix(field, t)
+        drift = (field.evaluate(mu.with_points(x), x, t, View(mu.positions)) - x @ V.T) @ back.T
+        return drift, V @ forward, -back @ V
+
+    def propagator(self, t: Scalar, y: Any) -> Matrix | None:  # noqa: D102
+        return y[1]
+
+    def state(self, points: Points, propagator: Matrix | None) -> Any:  # noqa: D102
+        assert propagator is not None
+        return points, propagator, jnp.linalg.inv(propagator)
+
+
+class Rescaled(eqx.Module):
+    r"""The frame $z=e^{-tV}x$, in which clusters stay at finite distance: `flow(..., frame=mf.Rescaled())`.
+
+    For weights that depend on time, $z=\Phi^{-1}x$ with $\dot\Phi=V(t)\Phi$, $\Phi(t_0)=I$. `run.original()` gives back $x=\Phi z$.
+    """
+
+    def bind(self, field: AbstractField, t0: Scalar) -> AbstractFrame:
+        """The frame of this field."""
+        V = value_matrix(field, t0)
+        return ConstantRescaled(V, t0) if is_constant(field) else MovingRescaled()

@@ -1,0 +1,46 @@
+"""A progress bar for long runs, driven between segments."""
+
+import sys
+import time
+from typing import Any
+
+# A run shorter than this shows nothing.
+QUIET_SECONDS = 1.0
+
+
+class Progress:
+    """A bar from t0 to t1 that appears when a run is long: on a terminal by default, always or never if told."""
+
+    def __init__(self, wanted: bool | None, t0: float, t1: float):
+        self.shown = sys.stderr.isatty() if wanted is None else wanted
+        self.t0, self.t1 = t0, t1
+        self.start = time.monotonic()
+        self.bar: Any = None
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def update(self, t: float, steps: int) -> None:
+        """Show that time `t` is reached after `steps` steps."""
+        if not self.shown or (self.bar is None and time.monotonic() - self.start < QUIET_SECONDS):
+            return
+        if self.bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            columns = (
+                TextColumn("flow"),
+                BarColumn(),
+                TextColumn("t = {task.completed:.4g} / {task.total:.4g}, {task.fields[steps]} steps"),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+            )
+            self.bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            self.task = self.bar.add_task("flow", total=self.t1, steps=0)
+            self.bar.start()
+        self.bar.update(self.task, completed=t, steps=steps)
+
+    def __exit__(self, *_: Any) -> None:
+        if self.bar is not None:
+            self.bar.stop()

@@ -1,0 +1,131 @@
+"""One compiled piece of a run: a pure function from the state at its start to the state at its end.
+
+A run is a sequence of segments. A segment takes at most a fixed number of steps; progress, checks, saving and stopping by the
+clock happen between segments, on the host. A segment starts its solver afresh from (state, time, step size), which is all
+that a later segment needs to know.
+"""
+
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .._types import Matrix, Points, Scalar
+from ..outcome import Ending
+from ..spaces import Euclidean
+from .particles import ParticleSystem
+from .solvers import Retracting
+from .stop import AbstractStop
+
+
+class Control(eqx.Module):
+    """How steps are chosen: by error control, or constant if `step` is given."""
+
+    rtol: Scalar
+    atol: Scalar
+    step: Scalar | None
+
+    def controller(self, t: Scalar, t1: Scalar) -> diffrax.AbstractStepSizeController:
+        """The step size controller of a segment."""
+        if self.step is not None:
+            return diffrax.ConstantStepSize()
+        # Below this step the time itself is no longer resolved.
+        smallest = 16 * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(t1))
+        return diffrax.PIDController(self.rtol, self.atol, dtmin=smallest, force_dtmin=False)
+
+
+class Segment(eqx.Module):
+    """What came out of a segment. `saved` has a row for each save time; rows after `t` are not filled."""
+
+    y: Any
+    t: Scalar
+    dt: Scalar
+    saved: tuple[Float[Array, "times n d"], Matrix | None]
+    ending: Int[Array, ""]
+    reached: Bool[Array, ""]
+    accepted: Int[Array, ""]
+    rejected: Int[Array, ""]
+
+
+def _event(system: ParticleSystem, rules: tuple[AbstractStop, ...]) -> diffrax.Event | None:
+    if not rules:
+        return None
+
+    def asked(rule: AbstractStop) -> Any:
+        def condition(t: Scalar, y: Any, args: Any, **_: Any) -> Array:
+            velocity = lambda: system.frame.points(system.velocity(t, y))  # noqa: E731
+            return rule(system.measure(y), t, velocity)
+
+        return condition
+
+    return diffrax.Event([asked(rule) for rule in rules])
+
+
+@eqx.filter_jit
+def run_segment(
+    system: ParticleSystem,
+    solver: diffrax.AbstractSolver,
+    control: Control,
+    rules: tuple[AbstractStop, ...],
+    adjoint: diffrax.AbstractAdjoint,
+    max_steps: int,
+    y: Any,
+    t: Scalar,
+    t1: Scalar,
+    dt: Scalar,
+    times: Float[Array, " times"],
+) -> Segment:
+    """Integrate from `t` towards `t1`, for at most `max_steps` steps."""
+    if not isinstance(system.space, Euclidean):
+        solver = Retracting(solver, system.retract)
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(system.velocity),  # pyright: ignore[reportArgumentType]
+        solver,
+        t0=t,
+        t1=t1,
+        dt0=dt if control.step is None else control.step,
+        y0=y,
+        saveat=diffrax.SaveAt(
+            subs=[
+                # Times outside this segment are moved to its ends, to keep one shape; their rows are not used.
+                diffrax.SubSaveAt(ts=jnp.clip(times, t, t1), fn=lambda t, y, args: system.saved(t, y)),
+                diffrax.SubSaveAt(t1=True),
+                diffrax.SubSaveAt(steps=True, fn=lambda t, y, args: None),
+            ]
+        ),
+        stepsize_controller=control.controller(t, t1),
+        adjoint=adjoint,
+        event=_event(system, rules),
+        max_steps=max_steps,
+        throw=False,
+    )
+    saved, last, _ = solution.ys  # pyright: ignore[reportGeneralTypeIssues]
+    _, ended, step_times = solution.ts  # pyright: ignore[reportGeneralTypeIssues]
+    y, reached_time = jax.tree.map(lambda a: a[-1], (last, ended))
+    accepted = solution.stats["num_accepted_steps"]
+    before = jnp.where(accepted > 1, step_times[jnp.maximum(accepted - 2, 0)], t)
+    finite = jnp.all(jnp.isfinite(system.frame.points(y)))
+    ending = jnp.select(
+        [
+            ~finite,
+            solution.result == diffrax.RESULTS.successful,
+            diffrax.is_event(solution.result),
+            solution.result == diffrax.RESULTS.max_steps_reached,
+        ],
+        [Ending.NOT_FINITE, Ending.REACHED, Ending.STOPPED, Ending.STEP_LIMIT],
+        Ending.STEP_TOO_SMALL,
+    )
+    return Segment(
+        y=y,
+        t=reached_time,
+        # An unresolved first step (nothing accepted) must not make the next step zero.
+        dt=jax.lax.stop_gradient(jnp.where(accepted > 0, reached_time - before, dt / 100)),
+        saved=saved,
+        ending=ending,
+        reached=ending == Ending.REACHED,
+        accepted=accepted,
+        rejected=solution.stats["num_rejected_steps"],
+    )

@@ -1,0 +1,83 @@
+"""Rules that stop a run before t1. A rule looks at the measure after every accepted step.
+
+Any function `(mu, t) -> bool` (written with `jax.numpy`) is a rule too: `flow(..., stop=lambda mu, t: mu.radius < 1e-3)`.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from .. import _checks as checks
+from .._types import Points, Scalar
+from ..measures.cloud import PointCloud
+
+
+class AbstractStop(eqx.Module):
+    """A rule that is asked after every accepted step, inside the compiled run."""
+
+    @abc.abstractmethod
+    def __call__(self, mu: PointCloud, t: Scalar, velocity: Callable[[], Points]) -> Bool[Array, ""]:
+        """Whether to stop; `velocity()` computes the velocities of the tokens."""
+
+
+class Stationary(AbstractStop):
+    """Stop when no visible token moves faster than `speed` (per unit of time, in the run's frame)."""
+
+    speed: Scalar
+
+    def __init__(self, speed: Any = 1e-6):
+        self.speed = checks.positive(speed, "speed", "tokens hardly ever stop completely")
+
+    def __call__(self, mu: PointCloud, t: Scalar, velocity: Callable[[], Points]) -> Bool[Array, ""]:  # noqa: D102
+        speeds = jnp.where(mu.visible, jnp.linalg.norm(velocity(), axis=-1), 0)
+        return speeds.max() < self.speed.astype(speeds.dtype)
+
+
+class RadiusAbove(AbstractStop):
+    """Stop when a visible token leaves the ball of `radius`."""
+
+    radius: Scalar
+
+    def __init__(self, radius: Any):
+        self.radius = checks.positive(radius, "radius", "the radius of a ball around 0")
+
+    def __call__(self, mu: PointCloud, t: Scalar, velocity: Callable[[], Points]) -> Bool[Array, ""]:  # noqa: D102
+        return mu.radius > self.radius.astype(mu.points.dtype)
+
+
+class _When(AbstractStop):
+    """A user's function as a rule."""
+
+    function: Callable[[PointCloud, Scalar], Any]
+
+    def __call__(self, mu: PointCloud, t: Scalar, velocity: Callable[[], Points]) -> Bool[Array, ""]:
+        return jnp.asarray(self.function(mu, t), bool)
+
+
+class WallClock(eqx.Module):
+    """Stop when the run has taken `seconds` (looked at between segments, on the host; not under tracing)."""
+
+    seconds: float = eqx.field(static=True)
+
+    def __init__(self, seconds: float):
+        self.seconds = float(checks.positive(seconds, "seconds", "give the run some time"))
+
+
+def resolve_stop(stop: Any) -> tuple[tuple[AbstractStop, ...], float]:
+    """The user's `stop` as rules inside the compiled run and a limit in seconds."""
+    rules: list[AbstractStop] = []
+    seconds = float("inf")
+    for rule in stop if isinstance(stop, (tuple, list)) else () if stop is None else (stop,):
+        if isinstance(rule, WallClock):
+            seconds = min(seconds, rule.seconds)
+        elif isinstance(rule, AbstractStop):
+            rules.append(rule)
+        elif callable(rule):
+            rules.append(_When(rule))
+        else:
+            checks.refuse("a stop rule must be callable", got=repr(rule), expected="mf.Stationary(1e-6), mf.WallClock(60), or a function (mu, t) -> bool", remedy="wrap the condition in a function of (mu, t)")
+    return tuple(rules), seconds

@@ -1,0 +1,157 @@
+"""What a run returns."""
+
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .. import _checks as checks
+from .._types import Points, Scalar, is_traced
+from ..attention.schedule import Piecewise
+from ..diagnostics.clusters import Clusters, clusters
+from ..measures.cloud import PointCloud
+from ..outcome import Outcome
+from .particles import ParticleSystem
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def _frozen(mu: PointCloud, points: Points) -> PointCloud:
+    """`mu` with other points, its weights and positions repeated along the leading axes of `points`."""
+    others = jax.tree.map(lambda a: jnp.broadcast_to(a, points.shape[:-1]), (mu.weights, mu.positions))
+    return eqx.tree_at(
+        lambda m: (m.points, m.weights, m.positions), mu, (points, *others), is_leaf=lambda leaf: leaf is None
+    )
+
+
+class Trajectory(eqx.Module):
+    """A run: the measure at its save times, how it ended, and what it took.
+
+    - `times`, shape `(T,)`, and `states`, one `PointCloud` with a leading time axis, in the run's frame;
+    - `final`, the last resolved state, and `outcome`, how the computing ended, in words;
+    - `at(t)`, the state between save times; `original()`, out of a rescaled frame;
+    - `stats`: steps, rejected steps, seconds, ...;
+    - `clusters()`, `plot()`, `animate(path)`, `to_xarray()`.
+    """
+
+    times: Float[Array, " times"]
+    points: Float[Array, "times n d"]
+    propagators: Float[Array, "times d d"] | None
+    final_points: Float[Array, "n d"]
+    outcome: Outcome
+    stats: dict[str, Any]
+    system: ParticleSystem
+    discrete: bool = eqx.field(static=True)
+
+    @property
+    def field(self) -> Any:
+        """The field that moved the measure."""
+        return self.system.field
+
+    @property
+    def states(self) -> PointCloud:
+        """The measures at `times`, stacked along a leading axis."""
+        return _frozen(self.system.mu, self.points)
+
+    @property
+    def final(self) -> PointCloud:
+        """The last resolved state, in the run's frame."""
+        return self.system.mu.with_points(self.final_points)
+
+    def original(self) -> "Trajectory":
+        r"""The same run out of its rescaled frame, $x=\\Phi z$."""
+        if self.propagators is None:
+            return self
+        points = jnp.einsum("tij,tnj->tni", self.propagators, self.points)
+        final = points[-1]
+        return eqx.tree_at(
+            lambda run: (run.points, run.final_points, run.propagators),
+            self,
+            (points, final, None),
+            is_leaf=lambda leaf: leaf is None,
+        )
+
+    def at(self, t: Any) -> PointCloud:
+        """The state at time `t`, by cubic Hermite interpolation between save times (fourth order in their spacing)."""
+        if self.discrete:
+            checks.refuse("layers have no state between layers", got=f"t = {t}", expected="one of run.times", remedy="index the states: run.states[k]; or use mf.flow for continuous time")
+        t = checks.scalar(t, "t").astype(self.times.dtype)
+        if not is_traced(t, self.times):
+            low, high = float(self.times[0]), float(self.times[-1])
+            if not low <= float(t) <= high:
+                checks.refuse("t must lie in the run", got=f"t = {float(t):g}", expected=f"[{low:g}, {high:g}]", remedy="run longer, or save earlier times")
+        k = jnp.clip(jnp.searchsorted(self.times, t, side="right") - 1, 0, self.times.shape[0] - 2)
+        return self.final.with_points(_hermite(self.system, self.times, self.points, self.propagators, k, t))
+
+    def clusters(self, tolerance: float = 0.01) -> Clusters:
+        """The clusters of the final state: see `mf.clusters`."""
+        return clusters(self.final, tolerance)
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """The run as a labelled dataset: points over (time, token, coordinate), weights, positions, outcome."""
+        import xarray
+
+        mu = self.system.mu
+        data = {"points": (("time", "token", "coordinate"), jax.device_get(self.points))}
+        data["weights"] = (("token",), jax.device_get(mu.weights))
+        if mu.positions is not None:
+            data["positions"] = (("token",), jax.device_get(mu.positions))
+        if self.propagators is not None:
+            data["propagators"] = (("time", "coordinate", "coordinate_"), jax.device_get(self.propagators))
+        attributes = {
+            "outcome": str(self.outcome),
+            "field": type(self.field).__name__,
+            "frame": type(self.system.frame).__name__,
+            "convention": "logits Qx.Ky/tau, A = K^T Q acts on the query; tau divides the whole exponent",
+            **{key: float(value) for key, value in self.stats.items()},
+        }
+        return xarray.Dataset(data, coords={"time": jax.device_get(self.times)}, attrs=attributes)
+
+    def summary(self) -> str:
+        """The run in one line."""
+        mu = self.system.mu
+        steps = int(self.stats["steps"])
+        return f"{type(self.field).__name__}, {mu.n} tokens in R^{mu.d}: {steps} steps; {self.outcome}"
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """A picture of the tokens and their paths (d = 1, 2, 3): see `meanformer.plots.tokens.plot_run`."""
+        from ..plots.tokens import plot_run
+
+        return plot_run(self, ax=ax, **options)
+
+    def animate(self, path: Any, **options: Any) -> Any:
+        """An animation of the tokens, written to `path` (.gif): see `meanformer.plots.tokens.animate_run`."""
+        from ..plots.tokens import animate_run
+
+        return animate_run(self, path, **options)
+
+
+def _piece(system: ParticleSystem, times: Array, k: Array) -> ParticleSystem:
+    """The system on the interval k, where its weights are continuous: breaks are always save times."""
+    if not isinstance(system.field, Piecewise):
+        return system
+    index = int(system.field.index((times[k] + times[k + 1]) / 2))
+    return eqx.tree_at(lambda s: s.field, system, system.field.fields[index])
+
+
+def _hermite(system: ParticleSystem, times: Array, points: Array, propagators: Any, k: Array, t: Scalar) -> Points:
+    system = _piece(system, times, k)
+
+    def end(i: Array) -> tuple[Array, Array]:
+        y = system.frame.state(points[i], None if propagators is None else propagators[i])
+        return system.frame.points(y), system.frame.points(_velocity(system, times[i], y))
+
+    (p0, v0), (p1, v1) = end(k), end(k + 1)
+    h = times[k + 1] - times[k]
+    u = (t - times[k]) / h
+    value = (2 * u**3 - 3 * u**2 + 1) * p0 + (3 * u**2 - 2 * u**3) * p1
+    slope = (u**3 - 2 * u**2 + u) * v0 + (u**3 - u**2) * v1
+    return system.space.retract(value + h * slope)
+
+
+@eqx.filter_jit
+def _velocity(system: ParticleSystem, t: Scalar, y: Any) -> Any:
+    return system.velocity(t, y)

@@ -136,9 +136,7 @@ ORDER = [
     "app", "cli", "__main__",
 ]
 # fmt: on
-LOOKS_AHEAD = {
-    ("meanformer.flows.trajectory", f"Trajectory.{method}") for method in ("plot", "animate", "save")
-}
+LOOKS_AHEAD = {("meanformer.flows.trajectory", f"Trajectory.{method}") for method in ("plot", "animate", "save")}
 
 
 def module_name(path: Path) -> str:

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from meanformer.measures.cloud import PointCloud as PointCloud
     from meanformer.measures.cloud import stack_clouds as stack_clouds
     from meanformer.measures.gaussian import Gaussian as Gaussian
-    from meanformer.measures.laws import empirical as empirical
     from meanformer.measures.gaussian import gaussian_mixture as gaussian_mixture
+    from meanformer.measures.laws import empirical as empirical
     from meanformer.measures.laws import uniform_ball as uniform_ball
     from meanformer.measures.laws import uniform_cube as uniform_cube
     from meanformer.measures.laws import uniform_sphere as uniform_sphere

@@ -6,6 +6,7 @@ All checks of *values* are skipped for traced arrays: they belong to the host, b
 import difflib
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import jax.numpy as jnp
@@ -31,7 +32,12 @@ def refuse(what: str, *, got: Any, expected: str, remedy: str) -> NoReturn:
 def to_array(value: Any, name: str) -> Array:
     """`value` as a floating array: a floating dtype is kept, integers become the default float."""
     if isinstance(value, str) or value is None:
-        refuse(f"{name} must be numeric", got=repr(value), expected="an array of real numbers", remedy=f"pass {name} as an array")
+        refuse(
+            f"{name} must be numeric",
+            got=repr(value),
+            expected="an array of real numbers",
+            remedy=f"pass {name} as an array",
+        )
     try:
         array = jnp.asarray(value)
     except (TypeError, ValueError) as error:
@@ -42,7 +48,12 @@ def to_array(value: Any, name: str) -> Array:
             remedy=f"pass {name} as a rectangular list, NumPy or JAX array",
         )
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        refuse(f"{name} must be real", got=array.dtype, expected="real numbers", remedy=f"pass {name}.real if that is what you mean")
+        refuse(
+            f"{name} must be real",
+            got=array.dtype,
+            expected="real numbers",
+            remedy=f"pass {name}.real if that is what you mean",
+        )
     if not jnp.issubdtype(array.dtype, jnp.floating):
         array = array.astype(jnp.zeros(()).dtype)
     return array
@@ -80,7 +91,12 @@ def vector(value: Any, name: str, size: int | None = None, why: str = "") -> Arr
     array = to_array(value, name)
     if array.ndim != 1 or (size is not None and array.shape[0] != size):
         length = "any length" if size is None else f"length {size}"
-        refuse(f"{name} must be a vector", got=f"shape {array.shape}", expected=f"{length}{why}", remedy=f"pass {name} with one axis")
+        refuse(
+            f"{name} must be a vector",
+            got=f"shape {array.shape}",
+            expected=f"{length}{why}",
+            remedy=f"pass {name} with one axis",
+        )
     return finite(array, name)
 
 
@@ -88,7 +104,12 @@ def scalar(value: Any, name: str) -> Array:
     """A finite number."""
     array = to_array(value, name)
     if array.ndim != 0:
-        refuse(f"{name} must be a single number", got=f"shape {array.shape}", expected="a scalar", remedy=f"pass one number as {name}")
+        refuse(
+            f"{name} must be a single number",
+            got=f"shape {array.shape}",
+            expected="a scalar",
+            remedy=f"pass one number as {name}",
+        )
     return finite(array, name)
 
 
@@ -103,7 +124,12 @@ def positive(value: Any, name: str, remedy: str) -> Array:
 def whole(value: Any, name: str, least: int = 1) -> int:
     """A whole number, at least `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        refuse(f"{name} must be a whole number", got=repr(value), expected=f"an integer >= {least}", remedy=f"pass {name}={least} or more")
+        refuse(
+            f"{name} must be a whole number",
+            got=repr(value),
+            expected=f"an integer >= {least}",
+            remedy=f"pass {name}={least} or more",
+        )
     return int(value)
 
 
@@ -124,8 +150,7 @@ def one_of(value: Any, name: str, options: Iterable[str]) -> str:
 def available_memory() -> int:
     """Bytes of memory free for use now (what the operating system calls available)."""
     try:
-        with open("/proc/meminfo") as info:
-            fields = dict(line.split(":", 1) for line in info)
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         return int(fields["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -7,6 +7,7 @@ Dtype rule: the floating dtype of the input is kept; integers and Python numbers
 from typing import Any, TypeAlias, TypeVar
 
 import jax
+import jax.core
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 

@@ -30,8 +30,8 @@ _WORDS = {
     ),
     Ending.NOT_FINITE: "the tokens left the floating-point range: blow-up; end the run earlier, or rescale the weights",
     Ending.SINKHORN_STALLED: (
-        "Sinkhorn iterations did not reach their tolerance, so the velocities are not those of Sinkhorn attention; raise "
-        "max_iter or eps, or loosen tol"
+        "Sinkhorn iterations did not reach their tolerance, so the velocities are not those of Sinkhorn attention; "
+        "raise max_iter or eps, or loosen tol"
     ),
 }
 

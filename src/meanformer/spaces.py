@@ -5,11 +5,10 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import jax.random as jr
 
 from . import _checks as checks
 from ._types import Key, Points, Scalar, is_traced
-from .measures.cloud import PointCloud
-from .measures.laws import uniform_sphere
 
 
 class AbstractSpace(eqx.Module):
@@ -24,53 +23,53 @@ class AbstractSpace(eqx.Module):
         """The nearest point of the space."""
 
     @abc.abstractmethod
-    def check(self, mu: PointCloud) -> None:
+    def check(self, points: Points) -> None:
         """Refuse tokens that are not in the space."""
 
 
 class Euclidean(AbstractSpace):
     """The whole space: the default."""
 
-    def project(self, x: Points, v: Points) -> Points:  # noqa: D102
+    def project(self, x: Points, v: Points) -> Points:
         return v
 
-    def retract(self, x: Points) -> Points:  # noqa: D102
+    def retract(self, x: Points) -> Points:
         return x
 
-    def check(self, mu: PointCloud) -> None:  # noqa: D102
+    def check(self, points: Points) -> None:
         pass
 
 
 class Sphere(AbstractSpace):
-    r"""The sphere of `radius` around 0: velocities are projected, $\dot x=P_x\Gamma_\mu(x)$, $P_x=I-xx^\top/|x|^2$, and every step
-    is followed by $x\mapsto Rx/|x|$ (MATH b.9).
+    r"""The sphere of `radius` around 0: velocities are projected, $\dot x=P_x\Gamma_\mu(x)$, $P_x=I-xx^\top/|x|^2$,
+    and every step is followed by $x\mapsto Rx/|x|$ (MATH b.9).
 
     ```python
-    tokens = mf.Sphere().sample(32, d=3, key=jax.random.key(0))
+    tokens = mf.uniform_sphere(d=3).sample(32, key=jax.random.key(0))
     run = mf.flow(mf.Softmax(I, I, I, tau=1 / beta), tokens, t1=10.0, space=mf.Sphere())
     ```
-    """  # noqa: D205
+    """
 
     radius: Scalar
 
     def __init__(self, radius: Any = 1.0):
         self.radius = checks.positive(radius, "radius", "a sphere has a positive radius")
 
-    def project(self, x: Points, v: Points) -> Points:  # noqa: D102
+    def project(self, x: Points, v: Points) -> Points:
         return v - x * ((x * v).sum(-1, keepdims=True) / (x * x).sum(-1, keepdims=True))
 
-    def retract(self, x: Points) -> Points:  # noqa: D102
+    def retract(self, x: Points) -> Points:
         return self.radius.astype(x.dtype) * x / jnp.linalg.norm(x, axis=-1, keepdims=True)
 
-    def sample(self, n: int, d: int, *, key: Key) -> PointCloud:
-        """`n` independent uniform points of the sphere in dimension `d`."""
-        return uniform_sphere(d, self.radius).sample(n, key=key)
+    def sample(self, n: int, d: int, *, key: Key) -> Points:
+        """`n` independent uniform points of the sphere in dimension `d`, shape `(n, d)`."""
+        return self.retract(jr.normal(key, (n, d), self.radius.dtype))
 
-    def check(self, mu: PointCloud) -> None:  # noqa: D102
-        if is_traced(mu, self.radius):
+    def check(self, points: Points) -> None:
+        if is_traced(points, self.radius):
             return
-        off = float(jnp.abs(jnp.linalg.norm(mu.points, axis=-1) - self.radius).max())
-        if off > 1e3 * float(jnp.finfo(mu.points.dtype).eps) * float(self.radius):
+        off = float(jnp.abs(jnp.linalg.norm(points, axis=-1) - self.radius.astype(points.dtype)).max())
+        if off > 1e3 * float(jnp.finfo(points.dtype).eps) * float(self.radius):
             checks.refuse(
                 "tokens must start on the sphere",
                 got=f"a distance of {off:.3g} to the sphere of radius {float(self.radius):g}",

@@ -24,20 +24,20 @@ class Affine(AbstractLeaf):
         b = None if b is None else checks.vector(b, "b", M.shape[0], " = rows of M")
         self.M, self.b = cast((M, b), common_dtype(M, b))
 
-    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         return x @ self.M.T if self.b is None else x @ self.M.T + self.b[None]
 
-    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:  # noqa: D102
+    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
         return ()
 
     @property
-    def dimensions(self) -> tuple[int, int]:  # noqa: D102
+    def dimensions(self) -> tuple[int, int]:
         return self.M.shape  # pyright: ignore[reportReturnType]
 
     @property
-    def linear_part(self) -> tuple[Matrix, Vector | None]:  # noqa: D102
+    def linear_part(self) -> tuple[Matrix, Vector | None]:
         return self.M, self.b
 
     @property
-    def bounded(self) -> bool:  # noqa: D102
+    def bounded(self) -> bool:
         return True

@@ -159,7 +159,7 @@ class AbstractLeaf(AbstractField):
     def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
         """The attention matrices in the field, if any."""
 
-    def terms(self, t: Scalar) -> tuple[Term, ...]:  # noqa: D102
+    def terms(self, t: Scalar) -> tuple[Term, ...]:
         return (Term(jnp.ones((), common_dtype(self)), self),)
 
 
@@ -167,9 +167,7 @@ def matrices_of(
     field: AbstractField, mu: PointCloud, x: Queries, t: Scalar, view: View
 ) -> tuple[Float[Array, "m n"], ...]:
     """The attention matrices of all leaves of `field`."""
-    return tuple(
-        matrix for term in field.terms(t) for matrix in term.leaf.matrices(mu, x, t, term.view(view))
-    )
+    return tuple(matrix for term in field.terms(t) for matrix in term.leaf.matrices(mu, x, t, term.view(view)))
 
 
 @eqx.filter_jit
@@ -182,13 +180,13 @@ class Sum(AbstractField):
 
     fields: tuple[AbstractField, ...]
 
-    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         first, *rest = (field.evaluate(mu, x, t, view) for field in self.fields)
         for velocity in rest:
             first = first + velocity
         return first
 
-    def terms(self, t: Scalar) -> tuple[Term, ...]:  # noqa: D102
+    def terms(self, t: Scalar) -> tuple[Term, ...]:
         return tuple(term for field in self.fields for term in field.terms(t))
 
 
@@ -202,10 +200,10 @@ class Scaled(AbstractField):
         self.factor = checks.scalar(factor, "the factor of a field").astype(common_dtype(field))
         self.field = field
 
-    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         return self.factor * self.field.evaluate(mu, x, t, view)
 
-    def terms(self, t: Scalar) -> tuple[Term, ...]:  # noqa: D102
+    def terms(self, t: Scalar) -> tuple[Term, ...]:
         return tuple(term._replace(left=compose(self.factor, term.left)) for term in self.field.terms(t))
 
 

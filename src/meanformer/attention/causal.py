@@ -15,8 +15,8 @@ class Causal(AbstractField):
     Ties see each other. Positions are those of the cloud (`tokens.with_positions()`) and never move. By kind:
 
     - softmax, L2, hardmax renormalise over the visible tokens;
-    - sigmoid, linear, unnormalised integrate over the visible tokens, without a division; with `prefix=True` they are divided
-      by the mass seen;
+    - sigmoid, linear, unnormalised integrate over the visible tokens, without a division; with `prefix=True` they
+      are divided by the mass seen;
     - Sinkhorn is solved on the visible tokens with renormalised weights, once per position: $O(n^3)$ per sweep.
 
     **Arguments:** `field`, any field, also a sum or several heads; `prefix`, see above.
@@ -35,10 +35,10 @@ class Causal(AbstractField):
             )
         self.field, self.prefix = field, prefix
 
-    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         return self.field.evaluate(mu, x, t, View(view.s, True, self.prefix))
 
-    def terms(self, t: Scalar) -> tuple[Term, ...]:  # noqa: D102
+    def terms(self, t: Scalar) -> tuple[Term, ...]:
         # A mask inside a mask keeps its own rule, as in `evaluate`: the innermost one is applied.
         return tuple(
             term if term.causal else term._replace(causal=True, prefix=self.prefix) for term in self.field.terms(t)

@@ -17,16 +17,14 @@ class Hardmax(AbstractAttention):
 
     Ties are shared by weight. The field is discontinuous in `x`: integrate it with a fixed step (`mf.layers`, or
     `flow(..., solver="euler", step=...)`), not with error control. Arguments as for `Softmax`, without `tau`.
-    """  # noqa: D205
+    """
 
     maps: Projections
     averages: ClassVar[bool] = True
 
-    def __init__(
-        self, Q: Any, K: Any, V: Any, *, query_bias: Any = None, key_bias: Any = None, value_bias: Any = None
-    ):
+    def __init__(self, Q: Any, K: Any, V: Any, *, query_bias: Any = None, key_bias: Any = None, value_bias: Any = None):
         self.maps = Projections(Q, K, V, query_bias, key_bias, value_bias)
 
-    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         tokens = summed_tokens(mu, self.maps.keys(mu.points), values)
         return fold_tokens(ArgmaxAverage(), dot, self.maps.queries(x), tokens, view.query_positions(mu))

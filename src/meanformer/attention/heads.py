@@ -62,10 +62,20 @@ class MultiHead(AbstractField):
         if W is not None:
             W = tuple(checks.matrix(M, f"W[{h}]") for h, M in enumerate(W))
             if len(W) != len(heads):
-                checks.refuse("one output matrix per head", got=f"{len(heads)} heads, {len(W)} matrices W", expected=f"{len(heads)} matrices", remedy="give W=[W1, ..., WH]")
+                checks.refuse(
+                    "one output matrix per head",
+                    got=f"{len(heads)} heads, {len(W)} matrices W",
+                    expected=f"{len(heads)} matrices",
+                    remedy="give W=[W1, ..., WH]",
+                )
             for h, (head, M) in enumerate(zip(heads, W, strict=True)):
                 if isinstance(head, AbstractAttention) and head.V.shape[0] != M.shape[1]:
-                    checks.refuse(f"W[{h}] must take what head {h} gives", got=f"W[{h}] of shape {M.shape}, V of shape {head.V.shape}", expected=f"W[{h}] of shape (d, {head.V.shape[0]})", remedy="transpose W, or slice it by columns")
+                    checks.refuse(
+                        f"W[{h}] must take what head {h} gives",
+                        got=f"W[{h}] of shape {M.shape}, V of shape {head.V.shape}",
+                        expected=f"W[{h}] of shape (d, {head.V.shape[0]})",
+                        remedy="transpose W, or slice it by columns",
+                    )
         self.heads, self.W = cast((heads, W), common_dtype(heads, W))
 
     @staticmethod
@@ -92,7 +102,12 @@ class MultiHead(AbstractField):
         Q, K, V, O = (checks.matrix(M, name) for M, name in ((Q, "Q"), (K, "K"), (V, "V"), (O, "O")))
         for name, size in (("Q", Q.shape[0]), ("K", K.shape[0]), ("V", V.shape[0]), ("O", O.shape[1])):
             if size % count:
-                checks.refuse(f"{name} cannot be cut into {count} heads", got=f"{size} {'columns' if name == 'O' else 'rows'}", expected=f"a multiple of {count}", remedy="check the number of heads; an empty slice would be a silent zero head")
+                checks.refuse(
+                    f"{name} cannot be cut into {count} heads",
+                    got=f"{size} {'columns' if name == 'O' else 'rows'}",
+                    expected=f"a multiple of {count}",
+                    remedy="check the number of heads; an empty slice would be a silent zero head",
+                )
         k = Q.shape[0] // count
         tau = np.sqrt(k) if tau is None else tau
 
@@ -106,7 +121,7 @@ class MultiHead(AbstractField):
             return attention
         return attention + Affine(jnp.zeros((O.shape[0], Q.shape[1]), Q.dtype), output_bias)
 
-    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         def one(head: AbstractField, W: Matrix | None) -> Array:
             velocity = head.evaluate(mu, x, t, view)
             return velocity if W is None else velocity @ W.T
@@ -120,7 +135,7 @@ class MultiHead(AbstractField):
             first = first + velocity
         return first
 
-    def terms(self, t: Scalar) -> tuple[Term, ...]:  # noqa: D102
+    def terms(self, t: Scalar) -> tuple[Term, ...]:
         outputs = [jnp.ones((), common_dtype(self))] * len(self.heads) if self.W is None else self.W
         return tuple(
             term._replace(left=compose(W, term.left))

@@ -89,22 +89,22 @@ class AbstractAttention(AbstractLeaf):
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         r"""$\sum_jP_{ij}v_j$ for the rows $v_j$ of `values`."""
 
-    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         return self.mix(mu, x, self.maps.values(mu.points), view)
 
-    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:  # noqa: D102
+    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
         return (self.mix(mu, x, jnp.eye(mu.n, dtype=x.dtype), view),)
 
     @property
-    def dimensions(self) -> tuple[int, int]:  # noqa: D102
+    def dimensions(self) -> tuple[int, int]:
         return self.maps.V.shape  # pyright: ignore[reportReturnType]
 
     @property
-    def linear_part(self) -> tuple[Matrix, Vector | None]:  # noqa: D102
+    def linear_part(self) -> tuple[Matrix, Vector | None]:
         return self.maps.V, self.maps.value_bias
 
     @property
-    def bounded(self) -> bool:  # noqa: D102
+    def bounded(self) -> bool:
         return self.averages
 
     @property

@@ -23,7 +23,7 @@ class L2(AbstractTempered):
 
     averages: ClassVar[bool] = True
 
-    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         unit = jnp.sqrt(self.tau)
         tokens = averaged_tokens(mu, self.maps.keys(mu.points) / unit, values)
         queries = self.maps.queries(x) / unit

@@ -25,7 +25,7 @@ class Linear(AbstractTempered):
 
     averages: ClassVar[bool] = False
 
-    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         queries, keys = self.maps.queries(x) / self.tau, self.maps.keys(mu.points)
         s = view.query_positions(mu)
         if s is None:  # the sum factorises: O(n) instead of O(n^2)

@@ -30,7 +30,9 @@ def _gains(scale: Any, bias: Any, eps: Any) -> tuple[Array | None, Array | None,
 
 
 class LayerNorm(AbstractNorm):
-    r"""$\frac{x-\bar x}{\sqrt{\mathrm{var}(x)+\epsilon}}\cdot$ `scale` $+$ `bias`, over the coordinates of each token."""
+    r"""$\frac{x-\bar x}{\sqrt{\mathrm{var}(x)+\epsilon}}\cdot$ `scale` $+$ `bias`, over the coordinates of each
+    token.
+    """
 
     scale: Vector | None
     bias: Vector | None
@@ -39,7 +41,7 @@ class LayerNorm(AbstractNorm):
     def __init__(self, scale: Any = None, bias: Any = None, eps: Any = 1e-5):
         self.scale, self.bias, self.eps = _gains(scale, bias, eps)
 
-    def __call__(self, x: Queries) -> Queries:  # noqa: D102
+    def __call__(self, x: Queries) -> Queries:
         centred = x - x.mean(axis=1, keepdims=True)
         return _gained(self, centred / jnp.sqrt((centred**2).mean(axis=1, keepdims=True) + self.eps))
 
@@ -54,7 +56,7 @@ class RMSNorm(AbstractNorm):
     def __init__(self, scale: Any = None, bias: Any = None, eps: Any = 1e-5):
         self.scale, self.bias, self.eps = _gains(scale, bias, eps)
 
-    def __call__(self, x: Queries) -> Queries:  # noqa: D102
+    def __call__(self, x: Queries) -> Queries:
         return _gained(self, x / jnp.sqrt((x**2).mean(axis=1, keepdims=True) + self.eps))
 
 
@@ -64,7 +66,8 @@ def _gained(norm: LayerNorm | RMSNorm, x: Queries) -> Queries:
 
 
 class PreNorm(AbstractLeaf):
-    r"""The field $x\mapsto\Gamma_{N_\#\mu}(N(x))$: attention sees normalised tokens, the residual stream does not change.
+    r"""The field $x\mapsto\Gamma_{N_\#\mu}(N(x))$: attention sees normalised tokens, the residual stream does not
+    change.
 
     **Arguments:** `field`, any field; `norm`, a `LayerNorm` (default) or `RMSNorm`.
     """
@@ -75,27 +78,28 @@ class PreNorm(AbstractLeaf):
     def __init__(self, field: AbstractField, norm: AbstractNorm | None = None):
         self.field, self.norm = field, LayerNorm() if norm is None else norm
 
-    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         return self.field.evaluate(mu.with_points(self.norm(mu.points)), self.norm(x), t, view)
 
-    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:  # noqa: D102
+    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
         return matrices_of(self.field, mu.with_points(self.norm(mu.points)), self.norm(x), t, view)
 
     @property
-    def dimensions(self) -> tuple[int, int] | None:  # noqa: D102
+    def dimensions(self) -> tuple[int, int] | None:
         return None
 
     @property
-    def linear_part(self) -> None:  # noqa: D102
+    def linear_part(self) -> None:
         return None
 
     @property
-    def bounded(self) -> bool:  # noqa: D102
+    def bounded(self) -> bool:
         return False
 
 
 class PostNorm(AbstractLeaf):
-    r"""The field $x\mapsto N(x+\Gamma_\mu(x))-x$: one residual step of length one gives the original block $N(x+\Gamma_\mu(x))$.
+    r"""The field $x\mapsto N(x+\Gamma_\mu(x))-x$: one residual step of length one gives the original block
+    $N(x+\Gamma_\mu(x))$.
 
     The whole encoder block of the original architecture is two such layers:
 
@@ -111,20 +115,20 @@ class PostNorm(AbstractLeaf):
     def __init__(self, field: AbstractField, norm: AbstractNorm | None = None):
         self.field, self.norm = field, LayerNorm() if norm is None else norm
 
-    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         return self.norm(x + self.field.evaluate(mu, x, t, view)) - x
 
-    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:  # noqa: D102
+    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
         return matrices_of(self.field, mu, x, t, view)
 
     @property
-    def dimensions(self) -> tuple[int, int] | None:  # noqa: D102
+    def dimensions(self) -> tuple[int, int] | None:
         return None
 
     @property
-    def linear_part(self) -> None:  # noqa: D102
+    def linear_part(self) -> None:
         return None
 
     @property
-    def bounded(self) -> bool:  # noqa: D102
+    def bounded(self) -> bool:
         return False

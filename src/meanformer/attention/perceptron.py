@@ -43,22 +43,22 @@ class Perceptron(AbstractLeaf):
         self.W1, self.W2, self.b1, self.b2 = cast(arrays, common_dtype(arrays))
         self.activation = activation
 
-    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         hidden = x @ self.W1.T if self.b1 is None else x @ self.W1.T + self.b1[None]
         out = self.activation(hidden) @ self.W2.T
         return out if self.b2 is None else out + self.b2[None]
 
-    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:  # noqa: D102
+    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
         return ()
 
     @property
-    def dimensions(self) -> tuple[int, int]:  # noqa: D102
+    def dimensions(self) -> tuple[int, int]:
         return self.W2.shape[0], self.W1.shape[1]
 
     @property
-    def linear_part(self) -> None:  # noqa: D102
+    def linear_part(self) -> None:
         return None
 
     @property
-    def bounded(self) -> bool:  # noqa: D102
+    def bounded(self) -> bool:
         return False

@@ -5,9 +5,10 @@ so the unknown is $g$ alone, a fixed point of the sweep $\mathcal T$ (MATH b.3):
 
 $$f_i=-\operatorname{lse}_j(c_{ij}+g_j+\log w_j),\qquad(\mathcal Tg)_j=-\operatorname{lse}_i(c_{ij}+f_i+\log w_i),$$
 
-and the column sums are $a_j=e^{g_j-(\mathcal Tg)_j}$. It maximises the concave semi-dual $\sum w_if_i+\sum w_jg_j$, whose
-gradient is $w_j(1-a_j)$ and whose Hessian is $-(\mathrm{diag}(wa)-P^\top WP)$, $P$ the row-stochastic plan. Sweeps are used
-while they contract fast; then damped Newton steps, by conjugate gradients with blocked products, if need be down a ladder of temperatures.
+and the column sums are $a_j=e^{g_j-(\mathcal Tg)_j}$. It maximises the concave semi-dual $\sum w_if_i+\sum w_jg_j$,
+whose gradient is $w_j(1-a_j)$ and whose Hessian is $-(\mathrm{diag}(wa)-P^\top WP)$, $P$ the row-stochastic plan.
+Sweeps are used while they contract fast; then damped Newton steps, by conjugate gradients with blocked products, if
+need be down a ladder of temperatures.
 """
 
 from collections.abc import Callable
@@ -37,9 +38,9 @@ EASY_LOGIT = 8.0
 class Potentials(eqx.Module):
     r"""The solution of a Sinkhorn problem, and how well it was solved.
 
-    `g` is in the gauge $\sum_jw_jg_j=0$; `f` is its row update, so that every row of $k=e^{f\oplus g+c}$ is a probability
-    against the weights exactly. `error` is the column defect $\sum_jw_j|a_j-1|$ at `g`; `converged` says whether it is below the
-    tolerance asked, or below what the rounding of large logits allows (MATH b.1).
+    `g` is in the gauge $\sum_jw_jg_j=0$; `f` is its row update, so that every row of $k=e^{f\oplus g+c}$ is a
+    probability against the weights exactly. `error` is the column defect $\sum_jw_j|a_j-1|$ at `g`; `converged` says
+    whether it is below the tolerance asked, or below what the rounding of large logits allows (MATH b.1).
     """
 
     f: Float[Array, " n"]
@@ -104,8 +105,8 @@ class Problem(eqx.Module):
 def _scaled_solve(problem: Problem, g: Array, mass: Array, rhs: Array, tol: float) -> Array:
     r"""$\delta$ with $(I-CR)\delta=$ `rhs`, where $R$ and $C$ average over rows and columns of the plan at `g`.
 
-    Scaled by $\sqrt{\texttt{mass}}$ the operator is symmetric with eigenvalues in $[1-s^2,1]$, but for the constants, which the
-    gauge removes; conjugate gradients, with blocked products, solve it.
+    Scaled by $\sqrt{\texttt{mass}}$ the operator is symmetric with eigenvalues in $[1-s^2,1]$, but for the
+    constants, which the gauge removes; conjugate gradients, with blocked products, solve it.
     """
     f = problem.rows(g)[1]
     root = jnp.sqrt(mass)
@@ -136,13 +137,13 @@ def _newton(problem: Problem, g: Array, tol: Array, max_steps: Array) -> tuple[A
             length = trial[0] / 2
             candidate = g + length * direction
             candidate_swept = problem.sweep(candidate)
-            return length, candidate, candidate_swept, problem.defect(candidate, candidate_swept)
+            return length, candidate_swept, problem.defect(candidate, candidate_swept)
 
         def worse(trial: Any) -> Array:
-            return ~(trial[3] < error) & (trial[0] > 2.0**-HALVINGS)
+            return ~(trial[2] < error) & (trial[0] > 2.0**-HALVINGS)
 
-        start = (jnp.asarray(2.0, g.dtype), g, swept, jnp.full((), jnp.inf, g.dtype))
-        _, candidate, candidate_swept, reached = jax.lax.while_loop(worse, halve, start)
+        start = (jnp.asarray(2.0, g.dtype), swept, jnp.full((), jnp.inf, g.dtype))
+        _, candidate_swept, reached = jax.lax.while_loop(worse, halve, start)
         better = reached < error
         g = problem.centred(jnp.where(better, candidate_swept, swept))
         swept = problem.sweep(g)
@@ -198,7 +199,13 @@ def _solve(problem: Problem, guess: Array, tol: Array, max_iter: Array) -> tuple
         cooler = jnp.where(climb, hottest, jnp.minimum(1, 2 * heat))
         g = jnp.where(climb, 0, g * jnp.where(last, 1, cooler / heat))
         # The error at a high temperature says nothing about the problem itself.
-        return jnp.where(last & ~climb, jnp.inf, cooler), g, jnp.where(last, error, jnp.inf), climbed | climb, count + steps
+        return (
+            jnp.where(last & ~climb, jnp.inf, cooler),
+            g,
+            jnp.where(last, error, jnp.inf),
+            climbed | climb,
+            count + steps,
+        )
 
     def unfinished(carry: Any) -> Array:
         return jnp.isfinite(carry[0])

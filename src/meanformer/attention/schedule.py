@@ -48,10 +48,10 @@ class Scheduled(AbstractField):
             )
         return cast(field, dtype)
 
-    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         return self.at(t, x.dtype).evaluate(mu, x, t, view)
 
-    def terms(self, t: Scalar) -> tuple[Term, ...]:  # noqa: D102
+    def terms(self, t: Scalar) -> tuple[Term, ...]:
         return self.at(t, t.dtype).terms(t)
 
 
@@ -79,17 +79,22 @@ class Piecewise(AbstractField):
                 remedy="breaks are the inner times only, without t0 and t1",
             )
         if list(self.breaks) != sorted(set(self.breaks)):
-            checks.refuse("breaks must increase", got=self.breaks, expected="increasing times", remedy="sort them, without repeats")
+            checks.refuse(
+                "breaks must increase",
+                got=self.breaks,
+                expected="increasing times",
+                remedy="sort them, without repeats",
+            )
 
     def index(self, t: Scalar) -> Array:
         """The number of the piece at time `t`."""
         return jnp.searchsorted(jnp.asarray(self.breaks, t.dtype), t, side="right")
 
-    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         branches = [lambda mu, x, t, view, f=f: f.evaluate(mu, x, t, view) for f in self.fields]
         return jax.lax.switch(self.index(t), branches, mu, x, t, view)
 
-    def terms(self, t: Scalar) -> tuple[Term, ...]:  # noqa: D102
+    def terms(self, t: Scalar) -> tuple[Term, ...]:
         # Of use on the host only, where the time is known.
         return self.fields[int(self.index(t))].terms(t)
 

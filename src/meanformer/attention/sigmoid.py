@@ -21,7 +21,8 @@ class Sigmoid(AbstractAttention):
     $$\Gamma_\mu(x)=\int Vy\,\sigma\big(Qx\cdot Ky/\tau+b\big)\,d\mu(y),\qquad\sigma(z)=\frac1{1+e^{-z}}.$$
 
     **Arguments:** as for `Softmax`, and `bias`, the number $b$. With `per_token=True` the sum over tokens is not
-    divided by their number and $-\log n$ is added to the bias, the convention of networks (the radius bound then fails).
+    divided by their number and $-\log n$ is added to the bias, the convention of networks (the radius bound then
+    fails).
     """
 
     maps: Projections
@@ -48,10 +49,10 @@ class Sigmoid(AbstractAttention):
         self.per_token = per_token
 
     @property
-    def averages(self) -> bool:  # noqa: D102
+    def averages(self) -> bool:
         return not self.per_token
 
-    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         count = mu.visible.sum().astype(x.dtype) if self.per_token else jnp.ones((), x.dtype)
         # The bias enters as one more coordinate, paired with 1, so that the logit stays a dot product.
         queries = self.maps.queries(x) / self.tau

@@ -26,13 +26,14 @@ class Sinkhorn(AbstractAttention):
 
     $$\Gamma_\mu(x)=\int Vy\,e^{f(x)+g(y)+c(x,y)}\,d\mu(y).$$
 
-    With `kernel="dot"`, $c=Qx\cdot Ky/\varepsilon$; with `kernel="distance"`, $c=-|Qx-Ky|^2/\varepsilon$, which is the dot
-    kernel at $\varepsilon/2$. Only the effective matrix `B` matters.
+    With `kernel="dot"`, $c=Qx\cdot Ky/\varepsilon$; with `kernel="distance"`, $c=-|Qx-Ky|^2/\varepsilon$, which is
+    the dot kernel at $\varepsilon/2$. Only the effective matrix `B` matters.
 
     **Arguments:** `Q`, `K`, `V` and biases as for `Softmax`; `eps` divides the whole exponent; `tol` bounds the column
     defect $\sum_jw_j|\sum_iw_ik_{ij}-1|$; `max_iter` bounds sweeps and Newton steps together. Rows are
-    probabilities even when the iteration stops early. `potentials(mu)` reports how well the problem was solved; a flow whose
-    problems were not solved says so in its outcome. Masked, it costs $O(n^3)$ per sweep: more than 512 tokens need `allow_large_causal=True`.
+    probabilities even when the iteration stops early. `potentials(mu)` reports how well the problem was solved; a
+    flow whose problems were not solved says so in its outcome. Masked, it costs $O(n^3)$ per sweep: more than 512
+    tokens need `allow_large_causal=True`.
     """
 
     maps: Projections
@@ -92,7 +93,7 @@ class Sinkhorn(AbstractAttention):
             guess = self.guess if self.guess is not None and self.guess.shape == (mu.n,) else self._gaussian_guess(mu)
         return _solve(self._problem(mu), guess, self.tol, self.max_iter)
 
-    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         s = view.query_positions(mu)
         if s is None:
             return self._mix_with(mu, self.potentials(mu).g, x, values)
@@ -134,9 +135,12 @@ class Sinkhorn(AbstractAttention):
                 remedy="use fewer tokens, or Sinkhorn(..., allow_large_causal=True) and patience",
             )
 
+        positions = mu.positions
+        assert positions is not None
+
         def one(guess: Array, query: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array, Array]]:
             point, position = query
-            weights = jnp.where(mu.positions <= position, mu.weights, 0)
+            weights = jnp.where(positions <= position, mu.weights, 0)
             total = weights.sum()
             # A query that sees nothing gets 0; the problem that is then solved in its place is a legal one.
             weights = jnp.where(total > 0, weights / jnp.where(total > 0, total, 1), mu.weights)
@@ -171,4 +175,3 @@ class Sinkhorn(AbstractAttention):
         image = factor * keys @ half @ basis
         g = -0.5 * (image**2 * gains[None]).sum(axis=1) - factor * keys @ query_mean
         return g if self.kernel == "dot" else g + (problem.keys**2).sum(axis=1)
-

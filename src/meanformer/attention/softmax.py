@@ -27,7 +27,7 @@ class Softmax(AbstractTempered):
 
     averages: ClassVar[bool] = True
 
-    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         tokens = averaged_tokens(mu, self.maps.keys(mu.points), values)
         mean, _ = fold_tokens(Average(), dot, self.maps.queries(x) / self.tau, tokens, view.query_positions(mu))
         return mean

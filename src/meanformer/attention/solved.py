@@ -32,7 +32,9 @@ def _errors(field: AbstractField, mu: PointCloud, t: Scalar) -> tuple[Array, Arr
 
 
 def sinkhorn_excess(field: AbstractField, mu: PointCloud, t: Scalar) -> tuple[Array, Array] | None:
-    """The largest marginal error of the Sinkhorn problems in `field`, and whether one of them is unsolved; None without any."""
+    """The largest marginal error of the Sinkhorn problems in `field`, and whether one of them is unsolved; None
+    without any.
+    """
     if not _problems(field, mu, t, View(mu.positions)):
         return None
     return _errors(field, mu, t)

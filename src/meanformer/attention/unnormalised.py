@@ -17,12 +17,13 @@ class Unnormalised(AbstractTempered):
 
     $$\Gamma_\mu(x)=\int Vy\,e^{Qx\cdot Ky/\tau}\,d\mu(y).$$
 
-    It leaves the floating-point range quickly; along a flow that is an outcome, not an error. Arguments as for `Softmax`.
+    It leaves the floating-point range quickly; along a flow that is an outcome, not an error. Arguments as for
+    `Softmax`.
     """
 
     averages: ClassVar[bool] = False
 
-    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:  # noqa: D102
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         tokens = averaged_tokens(mu, self.maps.keys(mu.points), values)
         queries = self.maps.queries(x) / self.tau
         mean, log_total = fold_tokens(Average(), dot, queries, tokens, view.query_positions(mu))

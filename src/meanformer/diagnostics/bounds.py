@@ -18,7 +18,9 @@ _NODES = 64
 
 
 def growth(field: AbstractField, t: Scalar) -> tuple[Scalar, Scalar] | None:
-    r"""$(a,b)$ with $|\Gamma_\mu(x)|\le aR+b$ on the ball of radius R: $a=\sum_h\|L_hV_h\|$, $b=\sum_h|L_hb_h|$; None if there is no such bound."""
+    r"""$(a,b)$ with $|\Gamma_\mu(x)|\le aR+b$ on the ball of radius R: $a=\sum_h\|L_hV_h\|$, $b=\sum_h|L_hb_h|$;
+    None if there is no such bound.
+    """
     rate = offset = jnp.zeros((), t.dtype)
     for term in field.terms(t):
         if not term.leaf.bounded or term.leaf.linear_part is None:
@@ -35,9 +37,10 @@ def support_bound(field: AbstractField, mu: PointCloud, t1: Any, t0: Any = 0.0) 
 
     $$R(t)\le e^{\int_{t_0}^t\|V\|}R_0,$$
 
-    with $\sum_h\|W_hV_h\|$ in the exponent for several heads, and $R_0+\int|b|$ for $R_0$ where values have biases. It holds for
-    softmax, L2, Sinkhorn, hardmax, sigmoid, their masked versions and affine maps; for other fields (linear, unnormalised, perceptron, norms) the
-    result is None. The integral is exact for constant and piecewise constant weights, a 64-point Gauss rule for scheduled ones.
+    with $\sum_h\|W_hV_h\|$ in the exponent for several heads, and $R_0+\int|b|$ for $R_0$ where values have biases.
+    It holds for softmax, L2, Sinkhorn, hardmax, sigmoid, their masked versions and affine maps; for other fields
+    (linear, unnormalised, perceptron, norms) the result is None. The integral is exact for constant and piecewise
+    constant weights, a 64-point Gauss rule for scheduled ones.
     """
     t0, t1 = checks.scalar(t0, "t0"), checks.scalar(t1, "t1")
     check_square(field, mu, t0)

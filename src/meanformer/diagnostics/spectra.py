@@ -1,6 +1,7 @@
 r"""Anisotropy of a covariance, as one number: how many directions carry its variance (MATH g).
 
-With $\lambda$ the spectrum of $\Sigma$ and $p=\lambda/\sum\lambda$: $1\le$ stable rank $\le$ participation ratio $\le$ effective rank $\le d$.
+With $\lambda$ the spectrum of $\Sigma$ and $p=\lambda/\sum\lambda$: $1\le$ stable rank $\le$ participation ratio
+$\le$ effective rank $\le d$.
 """
 
 from typing import Any
@@ -17,7 +18,12 @@ from ..measures.gaussian import Gaussian
 def _spectrum(of: Any) -> Float[Array, " d"]:
     covariance = of.covariance if isinstance(of, (PointCloud, Gaussian)) else checks.matrix(of, "covariance")
     if covariance.shape[-1] != covariance.shape[-2]:
-        checks.refuse("a covariance is square", got=f"shape {covariance.shape}", expected="(d, d)", remedy="pass a measure, or its covariance")
+        checks.refuse(
+            "a covariance is square",
+            got=f"shape {covariance.shape}",
+            expected="(d, d)",
+            remedy="pass a measure, or its covariance",
+        )
     return jnp.maximum(jnp.linalg.eigvalsh(covariance), 0)
 
 

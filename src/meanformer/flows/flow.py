@@ -56,17 +56,19 @@ def flow(
 
     - `field`, `measure`: an attention field and a `PointCloud`.
     - `t1`, `t0`: the time span.
-    - `solver`: a name ("tsit5", "dopri8", "euler", "kvaerno5", ...) or a diffrax solver; `rtol`, `atol`: tolerances of its error
-      control (1e-6 and 1e-9; in float32 1e-4 and 1e-6). `step`: a constant step instead of error control.
-    - `save`: a number of equally spaced times, an array of times, `mf.log_times(...)`; by default 101 times, fewer for large clouds.
+    - `solver`: a name ("tsit5", "dopri8", "euler", "kvaerno5", ...) or a diffrax solver; `rtol`, `atol`: tolerances
+      of its error control (1e-6 and 1e-9; in float32 1e-4 and 1e-6). `step`: a constant step instead of error control.
+    - `save`: a number of equally spaced times, an array of times, `mf.log_times(...)`; by default 101 times, fewer
+      for large clouds.
     - `space`: `mf.Sphere()` for tokens on a sphere. `frame`: `mf.Rescaled()` for $z=e^{-tV}x$.
-    - `stop`: a rule, or several: `mf.Stationary(1e-6)`, `mf.RadiusAbove(10.0)`, `mf.WallClock(60)`, or a function `(mu, t) -> bool`.
+    - `stop`: a rule, or several: `mf.Stationary(1e-6)`, `mf.RadiusAbove(10.0)`, `mf.WallClock(60)`, or a function
+      `(mu, t) -> bool`.
     - `max_steps`: how many steps to try at the most (100,000; under tracing 4096).
     - `progress`: a bar, if the run is long (default: on a terminal).
     - `adjoint`: how diffrax differentiates; the default is reverse mode, `diffrax.ForwardMode()` is for `jax.jvp`.
 
-    **Returns:** a `Trajectory`. Blow-up, a step limit, a stalled Sinkhorn are outcomes: see `run.outcome`. Under `jit`, `vmap` and
-    `grad` the run is one compiled piece, without progress, and its outcome an array.
+    **Returns:** a `Trajectory`. Blow-up, a step limit, a stalled Sinkhorn are outcomes: see `run.outcome`. Under
+    `jit`, `vmap` and `grad` the run is one compiled piece, without progress, and its outcome an array.
 
     ```python
     run = mf.flow(mf.Softmax(Q, K, V), tokens, t1=4.0)
@@ -83,7 +85,9 @@ def flow(
     times = resolve_save(save, t0, t1, state_bytes)
     times = _with_breaks(times, system.field, t0, t1)
     checks.fits_in_memory(
-        f"saving {times.shape[0]} states of {mu.n} tokens", 2.5 * times.shape[0] * state_bytes, "save fewer times, e.g. save=2"
+        f"saving {times.shape[0]} states of {mu.n} tokens",
+        2.5 * times.shape[0] * state_bytes,
+        "save fewer times, e.g. save=2",
     )
     traced = is_traced(system, t0, t1, times, control, rules) or _schedule_is_traced(system.field, t0)
     limit = checks.whole((TRACED_STEPS if traced else 100_000) if max_steps is None else max_steps, "max_steps")
@@ -100,18 +104,32 @@ def _checked_system(
 ) -> tuple[ParticleSystem, Scalar, Scalar]:
     t0, t1 = checks.scalar(t0, "t0"), _checked_end(t1)
     if not is_traced(t0, t1) and not float(t1) > float(t0):
-        checks.refuse("a flow runs forward in time", got=f"t0 = {float(t0):g}, t1 = {float(t1):g}", expected="t1 > t0", remedy="swap them; to go backwards, flow the field -1.0 * field")
+        checks.refuse(
+            "a flow runs forward in time",
+            got=f"t0 = {float(t0):g}, t1 = {float(t1):g}",
+            expected="t1 > t0",
+            remedy="swap them; to go backwards, flow the field -1.0 * field",
+        )
     check_square(field, measure, t0)
     dtype = common_dtype(field, field.terms(t0), measure)
     field, measure, t0, t1 = cast((field, measure, t0, t1), dtype)
     space = Euclidean() if space is None else space
     if not isinstance(space, AbstractSpace):
-        checks.refuse("unknown space", got=repr(space), expected="mf.Euclidean() or mf.Sphere()", remedy="pass space=mf.Sphere()")
-    space.check(measure)
+        checks.refuse(
+            "unknown space", got=repr(space), expected="mf.Euclidean() or mf.Sphere()", remedy="pass space=mf.Sphere()"
+        )
+    space.check(measure.points)
     if frame is not None and not isinstance(frame, Rescaled):
-        checks.refuse("unknown frame", got=repr(frame), expected="mf.Rescaled() or None", remedy="pass frame=mf.Rescaled()")
+        checks.refuse(
+            "unknown frame", got=repr(frame), expected="mf.Rescaled() or None", remedy="pass frame=mf.Rescaled()"
+        )
     if frame is not None and not isinstance(space, Euclidean):
-        checks.refuse("the rescaled frame is Euclidean", got=f"frame=Rescaled() with space={type(space).__name__}()", expected="one of the two", remedy="tokens on a sphere stay bounded: leave out frame=")
+        checks.refuse(
+            "the rescaled frame is Euclidean",
+            got=f"frame=Rescaled() with space={type(space).__name__}()",
+            expected="one of the two",
+            remedy="tokens on a sphere stay bounded: leave out frame=",
+        )
     bound = Original() if frame is None else frame.bind(field, t0)
     return ParticleSystem(field, measure, cast(space, dtype), bound), t0, t1
 
@@ -119,11 +137,18 @@ def _checked_system(
 def _checked_end(t1: Any) -> Scalar:
     array = checks.to_array(t1, "t1")
     if array.ndim == 0 and not is_traced(array) and bool(jnp.isposinf(array)):
-        checks.refuse("tokens have no fate at infinity", got="t1 = inf", expected="a finite time", remedy="give a finite t1 and stop=mf.Stationary(1e-6)")
+        checks.refuse(
+            "tokens have no fate at infinity",
+            got="t1 = inf",
+            expected="a finite time",
+            remedy="give a finite t1 and stop=mf.Stationary(1e-6)",
+        )
     return checks.scalar(t1, "t1")
 
 
-def _checked_control(system: ParticleSystem, solver: diffrax.AbstractSolver, rtol: Any, atol: Any, step: Any) -> Control:
+def _checked_control(
+    system: ParticleSystem, solver: diffrax.AbstractSolver, rtol: Any, atol: Any, step: Any
+) -> Control:
     dtype = system.mu.points.dtype
     unit = float(jnp.finfo(dtype).eps)
     default_rtol, default_atol = (1e-6, 1e-9) if unit < 1e-10 else (1e-4, 1e-6)
@@ -139,9 +164,19 @@ def _checked_control(system: ParticleSystem, solver: diffrax.AbstractSolver, rto
     if step is not None:
         step = checks.positive(step, "step", "the length of each step").astype(dtype)
     elif not isinstance(solver, diffrax.AbstractAdaptiveSolver):
-        checks.refuse("this solver has no error estimate", got=f"{type(solver).__name__} without a step", expected="step=..., or a solver with error control", remedy="flow(..., step=0.01), or solver='tsit5'")
+        checks.refuse(
+            "this solver has no error estimate",
+            got=f"{type(solver).__name__} without a step",
+            expected="step=..., or a solver with error control",
+            remedy="flow(..., step=0.01), or solver='tsit5'",
+        )
     elif any(isinstance(term.leaf, Hardmax) for term in system.field.terms(jnp.zeros((), dtype))):
-        checks.refuse("hardmax is discontinuous: error control fails on it", got="Hardmax without a step", expected="a constant step", remedy="flow(..., solver='euler', step=0.01), or mf.layers")
+        checks.refuse(
+            "hardmax is discontinuous: error control fails on it",
+            got="Hardmax without a step",
+            expected="a constant step",
+            remedy="flow(..., solver='euler', step=0.01), or mf.layers",
+        )
     return Control(rtol.astype(dtype), atol.astype(dtype), step)
 
 
@@ -164,7 +199,12 @@ def _pieces(system: ParticleSystem, t0: Scalar, t1: Scalar, concrete: bool) -> l
     if not isinstance(system.field, Piecewise):
         return [(system, t1)]
     if not concrete and is_traced(t0, t1):
-        checks.refuse("a piecewise field needs known end times", got="traced t0 or t1", expected="numbers", remedy="keep t0 and t1 out of the traced arguments")
+        checks.refuse(
+            "a piecewise field needs known end times",
+            got="traced t0 or t1",
+            expected="numbers",
+            remedy="keep t0 and t1 out of the traced arguments",
+        )
     ends = [jnp.clip(jnp.asarray(b, t0.dtype), t0, t1) for b in system.field.breaks] + [t1]
     systems = [eqx.tree_at(lambda s: s.field, system, f) for f in system.field.fields]
     starts = [t0, *ends[:-1]]
@@ -195,22 +235,25 @@ def _traced_run(
         # A piece after a failed one does not count: its rows and its state stay as they were.
         alive = ending == Ending.REACHED
         inside = alive & (times >= t)
-        if saved is None:
-            saved = segment.saved
-        else:
-            saved = jax.tree.map(lambda new, old: jnp.where(_rows(inside, new), new, old), segment.saved, saved)
-        y = jax.tree.map(lambda new, old: jnp.where(alive, new, old), segment.y, y)
+        saved = segment.saved if saved is None else _choose(inside, segment.saved, saved)
+        y = _choose(alive, segment.y, y)
         ending = jnp.where(alive, segment.ending, ending)
         accepted, rejected = accepted + segment.accepted, rejected + segment.rejected
         t = jnp.where(alive, segment.t, t)
     assert saved is not None
     final, _ = system.saved(t, y)
     stats = {"steps": accepted, "rejected": rejected}
-    return Trajectory(times, *saved, final, Outcome(ending, t), stats, system, False)
+    points, propagators = saved
+    return Trajectory(times, points, propagators, final, Outcome(ending, t), stats, system, False)
 
 
-def _rows(mask: Array, like: Array) -> Array:
-    return mask.reshape(mask.shape + (1,) * (like.ndim - 1))
+def _choose(mask: Array, new: Any, old: Any) -> Any:
+    """`new` where `mask` holds, else `old`; the mask runs along the leading axes."""
+
+    def chosen(a: Array, b: Array) -> Array:
+        return jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b)
+
+    return jax.tree.map(chosen, new, old)
 
 
 def _host_run(
@@ -231,7 +274,7 @@ def _host_run(
     rows: list[Any] = [None] * len(known)
     if known[0] == float(t0):
         rows[0] = jax.tree.map(np.asarray, _saved(system, t0, y))
-    stats = {"steps": 0, "rejected": 0, "segments": 0}
+    stats: dict[str, Any] = {"steps": 0, "rejected": 0, "segments": 0}
     adjoint = diffrax.DirectAdjoint()
 
     def keep(segment: Segment, start: float) -> None:

@@ -1,4 +1,6 @@
-r"""The frame in which a run is computed: the tokens themselves, or $z=\Phi(t)^{-1}x$ with $\dot\Phi=V(t)\Phi$ (MATH c)."""
+r"""The frame in which a run is computed: the tokens themselves, or $z=\Phi(t)^{-1}x$ with $\dot\Phi=V(t)\Phi$ (MATH
+c).
+"""
 
 import abc
 from typing import Any
@@ -60,19 +62,19 @@ class AbstractFrame(eqx.Module):
 class Original(AbstractFrame):
     """The tokens themselves."""
 
-    def start(self, points: Points) -> Any:  # noqa: D102
+    def start(self, points: Points) -> Any:
         return points
 
-    def points(self, y: Any) -> Points:  # noqa: D102
+    def points(self, y: Any) -> Points:
         return y
 
-    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:  # noqa: D102
+    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:
         return field.evaluate(mu.with_points(y), y, t, View(mu.positions))
 
-    def propagator(self, t: Scalar, y: Any) -> Matrix | None:  # noqa: D102
+    def propagator(self, t: Scalar, y: Any) -> Matrix | None:
         return None
 
-    def state(self, points: Points, propagator: Matrix | None) -> Any:  # noqa: D102
+    def state(self, points: Points, propagator: Matrix | None) -> Any:
         return points
 
 
@@ -82,13 +84,13 @@ class ConstantRescaled(AbstractFrame):
     V: Matrix
     t0: Scalar
 
-    def start(self, points: Points) -> Any:  # noqa: D102
+    def start(self, points: Points) -> Any:
         return points
 
-    def points(self, y: Any) -> Points:  # noqa: D102
+    def points(self, y: Any) -> Points:
         return y
 
-    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:  # noqa: D102
+    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:
         forward = expm((t - self.t0) * self.V)
         x = y @ forward.T
         seen, view = mu.with_points(x), View(mu.positions)
@@ -104,34 +106,34 @@ class ConstantRescaled(AbstractFrame):
         back = expm((self.t0 - t) * self.V)
         return (field.evaluate(seen, x, t, view) - x @ self.V.T) @ back.T
 
-    def propagator(self, t: Scalar, y: Any) -> Matrix | None:  # noqa: D102
+    def propagator(self, t: Scalar, y: Any) -> Matrix | None:
         return expm((t - self.t0) * self.V)
 
-    def state(self, points: Points, propagator: Matrix | None) -> Any:  # noqa: D102
+    def state(self, points: Points, propagator: Matrix | None) -> Any:
         return points
 
 
 class MovingRescaled(AbstractFrame):
     r"""$z=\Phi^{-1}x$ with $\dot\Phi=V(t)\Phi$; the state is $(z,\Phi,\Phi^{-1})$."""
 
-    def start(self, points: Points) -> Any:  # noqa: D102
+    def start(self, points: Points) -> Any:
         identity = jnp.eye(points.shape[-1], dtype=points.dtype)
         return points, identity, identity
 
-    def points(self, y: Any) -> Points:  # noqa: D102
+    def points(self, y: Any) -> Points:
         return y[0]
 
-    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:  # noqa: D102
+    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:
         z, forward, back = y
         x = z @ forward.T
         V = value_matrix(field, t)
         drift = (field.evaluate(mu.with_points(x), x, t, View(mu.positions)) - x @ V.T) @ back.T
         return drift, V @ forward, -back @ V
 
-    def propagator(self, t: Scalar, y: Any) -> Matrix | None:  # noqa: D102
+    def propagator(self, t: Scalar, y: Any) -> Matrix | None:
         return y[1]
 
-    def state(self, points: Points, propagator: Matrix | None) -> Any:  # noqa: D102
+    def state(self, points: Points, propagator: Matrix | None) -> Any:
         assert propagator is not None
         return points, propagator, jnp.linalg.inv(propagator)
 
@@ -139,7 +141,8 @@ class MovingRescaled(AbstractFrame):
 class Rescaled(eqx.Module):
     r"""The frame $z=e^{-tV}x$, in which clusters stay at finite distance: `flow(..., frame=mf.Rescaled())`.
 
-    For weights that depend on time, $z=\Phi^{-1}x$ with $\dot\Phi=V(t)\Phi$, $\Phi(t_0)=I$. `run.original()` gives back $x=\Phi z$.
+    For weights that depend on time, $z=\Phi^{-1}x$ with $\dot\Phi=V(t)\Phi$, $\Phi(t_0)=I$. `run.original()` gives
+    back $x=\Phi z$.
     """
 
     def bind(self, field: AbstractField, t0: Scalar) -> AbstractFrame:

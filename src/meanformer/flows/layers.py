@@ -36,7 +36,8 @@ def layers(
 
     **Arguments:**
 
-    - `field`: one field, used in every layer (a scheduled one at the times $\ell h$), or a list with one field per layer.
+    - `field`: one field, used in every layer (a scheduled one at the times $\ell h$), or a list with one field per
+      layer.
     - `depth`: the number of layers, for one field.
     - `step`: $h$, by default one over the number of layers; 1 is the plain residual network.
     - `space`: on `mf.Sphere()` each layer is followed by a normalisation.
@@ -52,14 +53,18 @@ def layers(
     step = checks.positive(1 / count if step is None else step, "step", "1 / depth is the default")
     checks.one_of(save, "save", ("all", "final"))
     space = Euclidean() if space is None else space
-    space.check(measure)
+    space.check(measure.points)
     for layer in {id(f): f for f in fields}.values():
         check_square(layer, measure, jnp.zeros(()))
     dtype = common_dtype(fields, [f.terms(jnp.zeros(())) for f in fields], measure)
     fields, measure, step, space = cast((fields, measure, step, space), dtype)
     state_bytes = measure.points.size * measure.points.dtype.itemsize
     if save == "all":
-        checks.fits_in_memory(f"saving {count + 1} states of {measure.n} tokens", 2.5 * (count + 1) * state_bytes, "layers(..., save='final')")
+        checks.fits_in_memory(
+            f"saving {count + 1} states of {measure.n} tokens",
+            2.5 * (count + 1) * state_bytes,
+            "layers(..., save='final')",
+        )
     period, stacked = _stacked(fields, count)
     system = ParticleSystem(fields[0], measure, space, Original())
     points = _run(system, stacked, step, count // period, save == "all")
@@ -78,13 +83,28 @@ def _checked_layers(field: Any, depth: int | None) -> tuple[tuple[AbstractField,
     """The distinct layers in order (one, for a single field) and their number."""
     if isinstance(field, AbstractField):
         if depth is None:
-            checks.refuse("how many layers?", got="one field and no depth", expected="a depth", remedy="layers(field, tokens, depth=48), or a list of fields")
+            checks.refuse(
+                "how many layers?",
+                got="one field and no depth",
+                expected="a depth",
+                remedy="layers(field, tokens, depth=48), or a list of fields",
+            )
         return (field,), checks.whole(depth, "depth")
     fields = tuple(field) if isinstance(field, (list, tuple)) else ()
     if not fields or not all(isinstance(f, AbstractField) for f in fields):
-        checks.refuse("layers need fields", got=[type(f).__name__ for f in fields] or type(field).__name__, expected="a field, or a list of fields", remedy="layers([mf.Softmax(Q, K, V)] * 48, tokens)")
+        checks.refuse(
+            "layers need fields",
+            got=[type(f).__name__ for f in fields] or type(field).__name__,
+            expected="a field, or a list of fields",
+            remedy="layers([mf.Softmax(Q, K, V)] * 48, tokens)",
+        )
     if depth is not None and depth != len(fields):
-        checks.refuse("a list of layers has its own depth", got=f"{len(fields)} layers and depth = {depth}", expected=f"depth = {len(fields)} or none", remedy="leave out depth")
+        checks.refuse(
+            "a list of layers has its own depth",
+            got=f"{len(fields)} layers and depth = {depth}",
+            expected=f"depth = {len(fields)} or none",
+            remedy="leave out depth",
+        )
     return fields, len(fields)
 
 

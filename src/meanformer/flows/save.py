@@ -50,14 +50,31 @@ def resolve_save(save: Any, t0: Scalar, t1: Scalar, state_bytes: int) -> Float[A
         save = linear_times(save)
     if isinstance(save, SaveTimes):
         if save.first is not None and not is_traced(t0, t1, save.first) and not float(save.first) < float(t1 - t0):
-            checks.refuse("log_times must start before t1", got=f"first = {float(save.first):g}", expected=f"first < t1 - t0 = {float(t1 - t0):g}", remedy="choose a smaller first time")
+            checks.refuse(
+                "log_times must start before t1",
+                got=f"first = {float(save.first):g}",
+                expected=f"first < t1 - t0 = {float(t1 - t0):g}",
+                remedy="choose a smaller first time",
+            )
         return save.resolve(t0, t1)
     times = checks.vector(save, "save").astype(t0.dtype)
     if times.shape[0] == 0:
-        checks.refuse("no time to save", got="an empty list", expected="times in [t0, t1]", remedy="leave save out for the default")
+        checks.refuse(
+            "no time to save",
+            got="an empty list",
+            expected="times in [t0, t1]",
+            remedy="leave save out for the default",
+        )
     if not is_traced(times, t0, t1):
         if not bool((times[1:] > times[:-1]).all()):
-            checks.refuse("save times must increase", got=save, expected="increasing times", remedy="sort them, without repeats")
+            checks.refuse(
+                "save times must increase", got=save, expected="increasing times", remedy="sort them, without repeats"
+            )
         if float(times[0]) < float(t0) or float(times[-1]) > float(t1):
-            checks.refuse("save times must lie in the run", got=f"times from {float(times[0]):g} to {float(times[-1]):g}", expected=f"[{float(t0):g}, {float(t1):g}]", remedy="drop the others, or change t0 and t1")
+            checks.refuse(
+                "save times must lie in the run",
+                got=f"times from {float(times[0]):g} to {float(times[-1]):g}",
+                expected=f"[{float(t0):g}, {float(t1):g}]",
+                remedy="drop the others, or change t0 and t1",
+            )
     return times

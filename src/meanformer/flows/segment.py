@@ -1,8 +1,8 @@
 """One compiled piece of a run: a pure function from the state at its start to the state at its end.
 
-A run is a sequence of segments. A segment takes at most a fixed number of steps; progress, checks, saving and stopping by the
-clock happen between segments, on the host. A segment starts its solver afresh from (state, time, step size), which is all
-that a later segment needs to know.
+A run is a sequence of segments. A segment takes at most a fixed number of steps; progress, checks, saving and
+stopping by the clock happen between segments, on the host. A segment starts its solver afresh from (state, time,
+step size), which is all that a later segment needs to know.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._types import Matrix, Points, Scalar
+from .._types import Matrix, Scalar
 from ..outcome import Ending
 from ..spaces import Euclidean
 from .particles import ParticleSystem

@@ -35,32 +35,32 @@ class Retracting(diffrax.AbstractWrappedSolver):
     retract: Callable[[PyTree], PyTree]
 
     @property
-    def term_structure(self):  # noqa: D102
+    def term_structure(self):
         return self.solver.term_structure
 
     @property
-    def interpolation_cls(self):  # noqa: D102
+    def interpolation_cls(self):
         return self.solver.interpolation_cls
 
     @property
-    def term_compatible_contr_kwargs(self):  # noqa: D102
+    def term_compatible_contr_kwargs(self):
         return self.solver.term_compatible_contr_kwargs
 
-    def order(self, terms):  # noqa: D102
+    def order(self, terms):
         return self.solver.order(terms)
 
-    def strong_order(self, terms):  # noqa: D102
+    def strong_order(self, terms):
         return self.solver.strong_order(terms)
 
-    def error_order(self, terms):  # noqa: D102
+    def error_order(self, terms):
         return self.solver.error_order(terms)
 
-    def init(self, terms, t0, t1, y0, args):  # noqa: D102
+    def init(self, terms, t0, t1, y0, args):
         return self.solver.init(terms, t0, t1, y0, args)
 
-    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):  # noqa: D102
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         y1, error, dense, solver_state, result = self.solver.step(terms, t0, t1, y0, args, solver_state, made_jump)
         return self.retract(y1), error, dense, solver_state, result
 
-    def func(self, terms, t0, y0, args):  # noqa: D102
+    def func(self, terms, t0, y0, args):
         return self.solver.func(terms, t0, y0, args)

@@ -1,6 +1,7 @@
 """Rules that stop a run before t1. A rule looks at the measure after every accepted step.
 
-Any function `(mu, t) -> bool` (written with `jax.numpy`) is a rule too: `flow(..., stop=lambda mu, t: mu.radius < 1e-3)`.
+Any function `(mu, t) -> bool` (written with `jax.numpy`) is a rule too: `flow(..., stop=lambda mu, t: mu.radius <
+1e-3)`.
 """
 
 import abc
@@ -32,7 +33,7 @@ class Stationary(AbstractStop):
     def __init__(self, speed: Any = 1e-6):
         self.speed = checks.positive(speed, "speed", "tokens hardly ever stop completely")
 
-    def __call__(self, mu: PointCloud, t: Scalar, velocity: Callable[[], Points]) -> Bool[Array, ""]:  # noqa: D102
+    def __call__(self, mu: PointCloud, t: Scalar, velocity: Callable[[], Points]) -> Bool[Array, ""]:
         speeds = jnp.where(mu.visible, jnp.linalg.norm(velocity(), axis=-1), 0)
         return speeds.max() < self.speed.astype(speeds.dtype)
 
@@ -45,7 +46,7 @@ class RadiusAbove(AbstractStop):
     def __init__(self, radius: Any):
         self.radius = checks.positive(radius, "radius", "the radius of a ball around 0")
 
-    def __call__(self, mu: PointCloud, t: Scalar, velocity: Callable[[], Points]) -> Bool[Array, ""]:  # noqa: D102
+    def __call__(self, mu: PointCloud, t: Scalar, velocity: Callable[[], Points]) -> Bool[Array, ""]:
         return mu.radius > self.radius.astype(mu.points.dtype)
 
 
@@ -79,5 +80,10 @@ def resolve_stop(stop: Any) -> tuple[tuple[AbstractStop, ...], float]:
         elif callable(rule):
             rules.append(_When(rule))
         else:
-            checks.refuse("a stop rule must be callable", got=repr(rule), expected="mf.Stationary(1e-6), mf.WallClock(60), or a function (mu, t) -> bool", remedy="wrap the condition in a function of (mu, t)")
+            checks.refuse(
+                "a stop rule must be callable",
+                got=repr(rule),
+                expected="mf.Stationary(1e-6), mf.WallClock(60), or a function (mu, t) -> bool",
+                remedy="wrap the condition in a function of (mu, t)",
+            )
     return tuple(rules), seconds

@@ -77,12 +77,22 @@ class Trajectory(eqx.Module):
     def at(self, t: Any) -> PointCloud:
         """The state at time `t`, by cubic Hermite interpolation between save times (fourth order in their spacing)."""
         if self.discrete:
-            checks.refuse("layers have no state between layers", got=f"t = {t}", expected="one of run.times", remedy="index the states: run.states[k]; or use mf.flow for continuous time")
+            checks.refuse(
+                "layers have no state between layers",
+                got=f"t = {t}",
+                expected="one of run.times",
+                remedy="index the states: run.states[k]; or use mf.flow for continuous time",
+            )
         t = checks.scalar(t, "t").astype(self.times.dtype)
         if not is_traced(t, self.times):
             low, high = float(self.times[0]), float(self.times[-1])
             if not low <= float(t) <= high:
-                checks.refuse("t must lie in the run", got=f"t = {float(t):g}", expected=f"[{low:g}, {high:g}]", remedy="run longer, or save earlier times")
+                checks.refuse(
+                    "t must lie in the run",
+                    got=f"t = {float(t):g}",
+                    expected=f"[{low:g}, {high:g}]",
+                    remedy="run longer, or save earlier times",
+                )
         k = jnp.clip(jnp.searchsorted(self.times, t, side="right") - 1, 0, self.times.shape[0] - 2)
         return self.final.with_points(_hermite(self.system, self.times, self.points, self.propagators, k, t))
 
@@ -95,7 +105,7 @@ class Trajectory(eqx.Module):
         import xarray
 
         mu = self.system.mu
-        data = {"points": (("time", "token", "coordinate"), jax.device_get(self.points))}
+        data: dict[str, Any] = {"points": (("time", "token", "coordinate"), jax.device_get(self.points))}
         data["weights"] = (("token",), jax.device_get(mu.weights))
         if mu.positions is not None:
             data["positions"] = (("token",), jax.device_get(mu.positions))

@@ -181,10 +181,20 @@ def stack_clouds(clouds: Sequence[PointCloud]) -> PointCloud:
     """
     clouds = list(clouds)
     if not clouds:
-        checks.refuse("no clouds to stack", got="an empty list", expected="at least one PointCloud", remedy="pass the clouds to batch")
+        checks.refuse(
+            "no clouds to stack",
+            got="an empty list",
+            expected="at least one PointCloud",
+            remedy="pass the clouds to batch",
+        )
     dimensions = sorted({c.d for c in clouds})
     if len(dimensions) > 1:
-        checks.refuse("clouds of a batch must share their dimension", got=f"d in {dimensions}", expected="one d", remedy="batch them by dimension")
+        checks.refuse(
+            "clouds of a batch must share their dimension",
+            got=f"d in {dimensions}",
+            expected="one d",
+            remedy="batch them by dimension",
+        )
     if len({c.positions is None for c in clouds}) > 1:
         checks.refuse(
             "clouds of a batch must all have positions, or none",

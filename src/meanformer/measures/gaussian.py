@@ -18,7 +18,12 @@ def _factor(cov: Array) -> Array:
     scale = jnp.abs(cov).max()
     if not is_traced(cov):
         if float(jnp.abs(cov - cov.T).max()) > 1e-8 * float(scale):
-            checks.refuse("cov must be symmetric", got=f"an asymmetry of {float(jnp.abs(cov - cov.T).max()):.3g}", expected="cov == cov.T", remedy="pass (cov + cov.T) / 2")
+            checks.refuse(
+                "cov must be symmetric",
+                got=f"an asymmetry of {float(jnp.abs(cov - cov.T).max()):.3g}",
+                expected="cov == cov.T",
+                remedy="pass (cov + cov.T) / 2",
+            )
         if float(jnp.linalg.eigvalsh(cov)[0]) < -1e-8 * float(scale):
             checks.refuse(
                 "cov must be positive semi-definite",
@@ -50,11 +55,21 @@ class Gaussian(eqx.Module):
         mean = checks.vector(mean, "mean")
         d = mean.shape[0]
         if (cov is None) == (factor is None):
-            checks.refuse("a Gaussian takes either cov or factor", got="both" if cov is not None else "neither", expected="exactly one of them", remedy="pass cov=Sigma, or factor=L with Sigma = L L^T")
+            checks.refuse(
+                "a Gaussian takes either cov or factor",
+                got="both" if cov is not None else "neither",
+                expected="exactly one of them",
+                remedy="pass cov=Sigma, or factor=L with Sigma = L L^T",
+            )
         name, value = ("cov", cov) if factor is None else ("factor", factor)
         value = checks.matrix(value, name)
         if value.shape[0] != d or (name == "cov" and value.shape[1] != d):
-            checks.refuse(f"{name} must match the mean", got=f"{name} of shape {value.shape} for a mean of length {d}", expected=f"shape ({d}, {d if name == 'cov' else 'r'})", remedy=f"give mean and {name} of one dimension")
+            checks.refuse(
+                f"{name} must match the mean",
+                got=f"{name} of shape {value.shape} for a mean of length {d}",
+                expected=f"shape ({d}, {d if name == 'cov' else 'r'})",
+                remedy=f"give mean and {name} of one dimension",
+            )
         mean, value = cast((mean, value), common_dtype(mean, value))
         self.mean = mean
         self.factor = _factor(value) if name == "cov" else value
@@ -125,7 +140,12 @@ def gaussian_mixture(means: Any, covs: Any, weights: Any = None) -> Mixture:
     if covs.ndim == 0:
         covs = covs * jnp.eye(d, dtype=covs.dtype)
     if covs.shape not in ((d, d), (count, d, d)):
-        checks.refuse("covs must match the means", got=f"shape {covs.shape} for means of shape {means.shape}", expected=f"a number, ({d}, {d}) or ({count}, {d}, {d})", remedy="give one covariance per mean, or one for all")
+        checks.refuse(
+            "covs must match the means",
+            got=f"shape {covs.shape} for means of shape {means.shape}",
+            expected=f"a number, ({d}, {d}) or ({count}, {d}, {d})",
+            remedy="give one covariance per mean, or one for all",
+        )
     covs = jnp.broadcast_to(covs, (count, d, d))
     # A cloud of the means carries the check of the weights.
     centres = PointCloud(means, weights)

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._types import Key, Scalar, cast, common_dtype, is_traced
+from ..spaces import Sphere
 from .cloud import PointCloud
 
 
@@ -91,8 +92,7 @@ class UniformSphere(eqx.Module):
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""
         n = checks.whole(n, "n")
-        normal = jr.normal(key, (n, self.d), self.radius.dtype)
-        return PointCloud(self.radius * normal / jnp.linalg.norm(normal, axis=1, keepdims=True))
+        return PointCloud(Sphere(self.radius).sample(n, self.d, key=key))
 
 
 class Empirical(eqx.Module):
@@ -120,7 +120,7 @@ class Empirical(eqx.Module):
         return self.cloud.resample(n, key=key)
 
 
-def uniform_ball(d: int, radius: float = 1.0, centre: Any = None) -> UniformBall:
+def uniform_ball(d: int, radius: Any = 1.0, centre: Any = None) -> UniformBall:
     """The uniform law on the ball of `radius` around `centre` (default 0) in dimension `d`."""
     d = checks.whole(d, "d")
     radius = checks.positive(radius, "radius", "a ball of radius 0 is a single point: use empirical")
@@ -134,14 +134,21 @@ def uniform_cube(d: int, low: Any = -1.0, high: Any = 1.0) -> UniformCube:
     ends = []
     for name, value in (("low", low), ("high", high)):
         array = checks.to_array(value, name)
-        ends.append(jnp.full(d, checks.scalar(value, name)) if array.ndim == 0 else checks.vector(value, name, d, " = d"))
+        ends.append(
+            jnp.full(d, checks.scalar(value, name)) if array.ndim == 0 else checks.vector(value, name, d, " = d")
+        )
     lower, upper = cast(tuple(ends), common_dtype(ends))
     if not is_traced(lower, upper) and not bool((lower < upper).all()):
-        checks.refuse("a box needs low < high", got=f"low = {low}, high = {high}", expected="low < high in each coordinate", remedy="swap them")
+        checks.refuse(
+            "a box needs low < high",
+            got=f"low = {low}, high = {high}",
+            expected="low < high in each coordinate",
+            remedy="swap them",
+        )
     return UniformCube(lower, upper)
 
 
-def uniform_sphere(d: int, radius: float = 1.0) -> UniformSphere:
+def uniform_sphere(d: int, radius: Any = 1.0) -> UniformSphere:
     """The uniform law on the sphere of `radius` around 0 in dimension `d`."""
     return UniformSphere(checks.whole(d, "d"), checks.positive(radius, "radius", "pass a positive radius"))
 

@@ -13,7 +13,7 @@ not seen enters no maximum and no sum, so later tokens never change earlier ones
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -53,7 +53,7 @@ class Tokens(eqx.Module):
 class AbstractReducer(eqx.Module):
     """What is folded over the tokens, for a block of queries and a block of tokens at a time."""
 
-    empty_weight: eqx.AbstractClassVar[float]
+    empty_weight: eqx.AbstractVar[float]
     """The weight of a token that does not count (padding)."""
 
     @abc.abstractmethod
@@ -80,12 +80,12 @@ class Average(AbstractReducer):
     token gets mean 0 and log-sum minus infinity.
     """
 
-    empty_weight = -jnp.inf
+    empty_weight: ClassVar[float] = float("-inf")
 
-    def start(self, m: int, v: int, dtype: Any) -> Any:  # noqa: D102
+    def start(self, m: int, v: int, dtype: Any) -> Any:
         return jnp.full(m, -jnp.inf, dtype), jnp.zeros(m, dtype), jnp.zeros((m, v), dtype)
 
-    def step(self, carry: Any, logits: Array, seen: Array | None, tokens: Tokens) -> Any:  # noqa: D102
+    def step(self, carry: Any, logits: Array, seen: Array | None, tokens: Tokens) -> Any:
         top, total, numerator = carry
         logits = logits + tokens.weights[None, :]
         if seen is not None:
@@ -96,7 +96,7 @@ class Average(AbstractReducer):
         p = jnp.exp(logits - shift[:, None])
         return new_top, kept * total + p.sum(axis=1), kept[:, None] * numerator + p @ tokens.values
 
-    def finish(self, carry: Any) -> tuple[Array, Array]:  # noqa: D102
+    def finish(self, carry: Any) -> tuple[Array, Array]:
         top, total, numerator = carry
         some = total > 0
         safe = jnp.where(some, total, 1)
@@ -107,30 +107,30 @@ class Sum(AbstractReducer):
     r"""Plain sum $\sum_jw_j\varphi(c_{ij})v_j$, shape `(m, v)`."""
 
     function: Callable[[Array], Array] = eqx.field(static=True)
-    empty_weight = 0.0
+    empty_weight: ClassVar[float] = 0.0
 
-    def start(self, m: int, v: int, dtype: Any) -> Any:  # noqa: D102
+    def start(self, m: int, v: int, dtype: Any) -> Any:
         return jnp.zeros((m, v), dtype)
 
-    def step(self, carry: Any, logits: Array, seen: Array | None, tokens: Tokens) -> Any:  # noqa: D102
+    def step(self, carry: Any, logits: Array, seen: Array | None, tokens: Tokens) -> Any:
         p = tokens.weights[None, :] * self.function(logits)
         if seen is not None:
             p = jnp.where(seen, p, 0)
         return carry + p @ tokens.values
 
-    def finish(self, carry: Any) -> Array:  # noqa: D102
+    def finish(self, carry: Any) -> Array:
         return carry
 
 
 class ArgmaxAverage(AbstractReducer):
     """Weighted average of the values over the tokens of largest logit; ties are shared by weight."""
 
-    empty_weight = 0.0
+    empty_weight: ClassVar[float] = 0.0
 
-    def start(self, m: int, v: int, dtype: Any) -> Any:  # noqa: D102
+    def start(self, m: int, v: int, dtype: Any) -> Any:
         return jnp.full(m, -jnp.inf, dtype), jnp.zeros(m, dtype), jnp.zeros((m, v), dtype)
 
-    def step(self, carry: Any, logits: Array, seen: Array | None, tokens: Tokens) -> Any:  # noqa: D102
+    def step(self, carry: Any, logits: Array, seen: Array | None, tokens: Tokens) -> Any:
         top, total, numerator = carry
         counts = tokens.weights[None, :] > 0
         logits = jnp.where(counts if seen is None else counts & seen, logits, -jnp.inf)
@@ -141,7 +141,7 @@ class ArgmaxAverage(AbstractReducer):
         p = jnp.where(jnp.isfinite(new_top)[:, None], p, 0)
         return new_top, kept * total + p.sum(axis=1), kept[:, None] * numerator + p @ tokens.values
 
-    def finish(self, carry: Any) -> Array:  # noqa: D102
+    def finish(self, carry: Any) -> Array:
         _, total, numerator = carry
         return numerator / jnp.where(total > 0, total, 1)[:, None]
 

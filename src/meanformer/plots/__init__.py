@@ -1,0 +1,1 @@
+"""Pictures, from measures and trajectories only."""

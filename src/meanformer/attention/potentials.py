@@ -7,8 +7,8 @@ $$f_i=-\operatorname{lse}_j(c_{ij}+g_j+\log w_j),\qquad(\mathcal Tg)_j=-\operato
 
 and the column sums are $a_j=e^{g_j-(\mathcal Tg)_j}$. It maximises the concave semi-dual $\sum w_if_i+\sum w_jg_j$,
 whose gradient is $w_j(1-a_j)$ and whose Hessian is $-(\mathrm{diag}(wa)-P^\top WP)$, $P$ the row-stochastic plan.
-Sweeps are used while they contract fast; then damped Newton steps, by conjugate gradients with blocked products, if
-need be down a ladder of temperatures.
+Sweeps are used while they contract fast; then damped Newton steps, if need be down a ladder of temperatures. Their linear
+systems are solved by conjugate gradients with blocked products, directly where the cloud is no larger than one block.
 """
 
 from collections.abc import Callable
@@ -22,15 +22,20 @@ from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Bool, Float, Int
 
 from .._types import Scalar
-from ..reduce.exact import Average, Tokens, fold_tokens
+from ..reduce.exact import QUERY_BLOCK, Average, Tokens, dot, fold_tokens
 from .kernel import log_weights
 
 # Sweeps before the contraction is judged, and how many more are cheaper than Newton steps.
 TRIAL_SWEEPS = 6
-PATIENCE = 30
+PATIENCE = 40
 HALVINGS = 8
-# Newton steps without progress after which a level of temperature is given up.
-STALL = 4
+# Newton steps that are tried at first, before the ladder; and steps without progress that are borne at a level of it.
+FIRST_STEPS = 12
+STALL = 20
+# Steps of conjugate gradients in a Newton step, which then counts as so many sweeps.
+CG_STEPS = 100
+# The diagonal of I - CR is a difference of numbers near one: below this it is rounding.
+SMALLEST_DIAGONAL = 1e-14
 # Logits at which the ladder of temperatures starts.
 EASY_LOGIT = 8.0
 
@@ -75,19 +80,40 @@ class Problem(eqx.Module):
         return fold_tokens(Average(), logit, q, Tokens(k, log_weights(self.weights) + potential, values))
 
     @property
+    def small(self) -> bool:
+        """Whether a matrix over pairs of tokens is no larger than a block of logits: then systems are solved directly."""
+        return self.weights.size <= QUERY_BLOCK
+
+    @property
     def rounding(self) -> Scalar:
         """The marginal error that the rounding of the logits leaves: no iteration gets below it."""
         return 4 * jnp.finfo(self.keys.dtype).eps * self.largest_logit
 
     @property
     def largest_logit(self) -> Scalar:
-        """A bound on the logits, up to a factor of two."""
-        return jnp.max(jnp.sum(self.queries**2, axis=1)) + jnp.max(jnp.sum(self.keys**2, axis=1))
+        """A bound on the logits of tokens of positive weight, up to a factor of two."""
+        squares = jnp.stack([jnp.sum(self.queries**2, axis=1), jnp.sum(self.keys**2, axis=1)])
+        return jnp.sum(jnp.max(jnp.where(self.weights[None] > 0, squares, 0), axis=1))
 
     def heated(self, heat: Scalar) -> "Problem":
         """The problem with its logits multiplied by `heat`."""
         root = jnp.sqrt(heat)
         return Problem(root * self.queries, root * self.keys, self.weights, self.logit)
+
+    @property
+    def symmetric(self) -> Bool[Array, ""]:
+        r"""Whether $q_i\cdot k_j=q_j\cdot k_i$ for all visible tokens, asked of one vector in general position."""
+        probe = jnp.where(self.weights > 0, jnp.sin(1 + jnp.arange(self.weights.size, dtype=self.keys.dtype) ** 2), 0)
+        there, back = self.queries @ (probe @ self.keys), self.keys @ (probe @ self.queries)
+        there, back = (jnp.where(self.weights > 0, image, 0) for image in (there, back))
+        return jnp.abs(there - back).max() <= 100 * jnp.finfo(self.keys.dtype).eps * jnp.abs(there).max()
+
+    def mirrored(self, g: Float[Array, " n"]) -> Float[Array, " n"]:
+        r"""The $g$ that equals $f$, for symmetric logits: $f$ and $g$ differ by the parts of $c$ in one variable."""
+        f = self.rows(g)[1]
+        if self.logit is dot:
+            return f
+        return f + jnp.sum(self.keys**2, axis=1) - jnp.sum(self.queries**2, axis=1)
 
     def sweep(self, g: Float[Array, " n"]) -> Float[Array, " n"]:
         r"""$\mathcal Tg$."""
@@ -102,26 +128,36 @@ class Problem(eqx.Module):
         return g - jnp.sum(self.weights * g)
 
 
-def _scaled_solve(problem: Problem, g: Array, mass: Array, rhs: Array, tol: float) -> Array:
+def _scaled_solve(problem: Problem, g: Array, mass: Array, rhs: Array, tol: Scalar | float, ridge: float) -> Array:
     r"""$\delta$ with $(I-CR)\delta=$ `rhs`, where $R$ and $C$ average over rows and columns of the plan at `g`.
 
     Scaled by $\sqrt{\texttt{mass}}$ the operator is symmetric with eigenvalues in $[1-s^2,1]$, but for the
-    constants, which the gauge removes; conjugate gradients, with blocked products, solve it.
+    constants, which the gauge removes. At low temperature it is nearly singular, since groups of tokens that hardly
+    exchange mass have hardly coupled potentials: `ridge` keeps the solution bounded there.
     """
     f = problem.rows(g)[1]
     root = jnp.sqrt(mass)
     safe = jnp.where(root > 0, root, 1)
     gauge = root / jnp.linalg.norm(root)
 
-    def operator(h: Array) -> Array:
-        average = problem.columns(f, problem.rows(g, (h / safe)[:, None])[0])[0][:, 0]
-        return h - root * average + gauge * (gauge @ h)
+    def operator(h: Float[Array, "n v"]) -> Float[Array, "n v"]:
+        average = problem.columns(f, problem.rows(g, h / safe[:, None])[0])[0]
+        return (1 + ridge) * h - root[:, None] * average + gauge[:, None] * (gauge @ h)[None]
 
-    def solve(matvec: Callable[[Array], Array], b: Array) -> Array:
-        return cg(matvec, b, tol=tol, maxiter=300)[0]
+    def directly(_: Any, b: Array) -> Array:
+        return jnp.linalg.solve(operator(jnp.eye(b.shape[0], dtype=b.dtype)), b)
 
-    # Said to be symmetric here, because reverse mode cannot transpose `cg` by itself.
-    return jax.lax.custom_linear_solve(operator, root * rhs, solve, symmetric=True) / safe
+    def iteratively(matvec: Callable[[Array], Array], b: Array) -> Array:
+        # At low temperature the plan is almost a permutation and the operator almost zero, row by row: divide by its
+        # diagonal, 1 - sum_i C_ji R_ij, which is one sum with twice the logits.
+        doubled = 2 * g + log_weights(problem.weights) - problem.heated(jnp.asarray(2, g.dtype)).columns(2 * f)[1]
+        sums = jnp.where(mass > 0, mass / jnp.where(mass > 0, problem.weights, 1), 1)
+        diagonal = jnp.maximum(1 - jnp.exp(doubled) / sums, SMALLEST_DIAGONAL)
+        return cg(matvec, b, tol=tol, maxiter=CG_STEPS, M=lambda h: h / diagonal[:, None])[0]
+
+    # Said to be symmetric here, because reverse mode cannot transpose a solver by itself.
+    solver = directly if problem.small else iteratively
+    return jax.lax.custom_linear_solve(operator, (root * rhs)[:, None], solver, symmetric=True)[:, 0] / safe
 
 
 def _newton(problem: Problem, g: Array, tol: Array, max_steps: Array) -> tuple[Array, Array, Array]:
@@ -131,7 +167,9 @@ def _newton(problem: Problem, g: Array, tol: Array, max_steps: Array) -> tuple[A
         g, swept, error, best, stalled, count = carry
         column_sums = jnp.exp(g - swept)
         # (diag(wa) - P^T W P) d = w (1 - a), divided by wa
-        direction = _scaled_solve(problem, g, problem.weights * column_sums, 1 / column_sums - 1, tol=1e-8)
+        direction = _scaled_solve(
+            problem, g, problem.weights * column_sums, 1 / column_sums - 1, jnp.clip(error, 1e-8, 1e-2), 1e-10
+        )
 
         def halve(trial: Any) -> Any:
             length = trial[0] / 2
@@ -163,12 +201,26 @@ def _newton(problem: Problem, g: Array, tol: Array, max_steps: Array) -> tuple[A
 
 
 def _sweeps(problem: Problem, guess: Array, tol: Array, max_iter: Array) -> tuple[Array, Array]:
-    """Plain sweeps, as long as they contract fast; returns `g` and how many there were."""
+    r"""Sweeps, as long as they contract fast; returns `g` and how many there were.
+
+    For symmetric logits a sweep is half as long and averaged, $g\leftarrow\frac12(g+f)$: it then contracts by $\frac12$ or
+    better when $B\succeq0$, whatever the temperature (MATH b.3).
+    """
+    symmetric = problem.symmetric
+
+    def averaged(g: Array) -> tuple[Array, Array]:
+        mirrored = problem.mirrored(g)
+        mirrored = mirrored + jnp.sum(problem.weights * (g - mirrored))
+        return (g + mirrored) / 2, problem.defect(g, mirrored)
+
+    def alternating(g: Array) -> tuple[Array, Array]:
+        swept = problem.sweep(g)
+        return swept, problem.defect(g, swept)
 
     def step(carry: Any) -> Any:
         g, error, _, count = carry
-        swept = problem.sweep(g)
-        return problem.centred(swept), problem.defect(g, swept), error, count + 1
+        new, new_error = jax.lax.cond(symmetric, averaged, alternating, g)
+        return problem.centred(new), new_error, error, count + 1
 
     def worthwhile(carry: Any) -> Array:
         _, error, before, count = carry
@@ -188,13 +240,16 @@ def _solve(problem: Problem, guess: Array, tol: Array, max_iter: Array) -> tuple
     At a high temperature every problem is easy, and the solution, scaled, is a good start at half that temperature.
     """
     g, sweeps = _sweeps(problem, guess, tol, max_iter)
+    cost = 1 if problem.small else CG_STEPS
     hottest = jnp.minimum(1, EASY_LOGIT / problem.largest_logit)
 
     def level(carry: Any) -> Any:
         heat, g, _, climbed, count = carry
         last = heat >= 1
         target = jnp.where(last, tol, jnp.maximum(tol, 1e-3))
-        g, error, steps = _newton(problem.heated(heat), g, target, max_iter - sweeps - count)
+        budget = (max_iter - sweeps - cost * count + cost - 1) // cost
+        budget = jnp.where(climbed, budget, jnp.minimum(budget, FIRST_STEPS))
+        g, error, steps = _newton(problem.heated(heat), g, target, budget)
         climb = last & (error > tol) & ~climbed
         cooler = jnp.where(climb, hottest, jnp.minimum(1, 2 * heat))
         g = jnp.where(climb, 0, g * jnp.where(last, 1, cooler / heat))
@@ -227,7 +282,7 @@ def _root_jvp(primals: Any, tangents: Any) -> Any:
     problem = primals[0]
     g, report = _root(*primals)
     _, moved = jax.jvp(lambda p: p.sweep(g), (problem,), (tangents[0],))
-    g_dot = _scaled_solve(problem, g, problem.weights, moved, tol=1e-11)
+    g_dot = _scaled_solve(problem, g, problem.weights, moved, 1e-11, 1e-14)
     error, *counts = report
     no_tangents = (jnp.zeros_like(error), *(np.zeros(c.shape, jax.dtypes.float0) for c in counts))
     return (g, report), (g_dot, no_tangents)

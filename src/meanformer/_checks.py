@@ -4,23 +4,27 @@ All checks of *values* are skipped for traced arrays: they belong to the host, b
 """
 
 import difflib
+import inspect
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._types import is_traced
+from ._types import as_array, is_traced
 
 
 class InputError(ValueError):
     """Input refused before any computing; the message says what, got, expected and remedy."""
 
     def __init__(self, what: str, got: Any, expected: str, remedy: str):
-        self.what, self.got, self.expected, self.remedy = what, str(got), expected, remedy
+        got = " ".join(str(got).split())  # on one line, whatever it is
+        got = got if len(got) <= 200 else f"{got[:200]} ..."
+        self.what, self.got, self.expected, self.remedy = what, got, expected, remedy
         super().__init__(f"{what}\n  got:      {got}\n  expected: {expected}\n  remedy:   {remedy}")
 
 
@@ -29,58 +33,83 @@ def refuse(what: str, *, got: Any, expected: str, remedy: str) -> NoReturn:
     raise InputError(what, got, expected, remedy)
 
 
-def to_array(value: Any, name: str) -> Array:
-    """`value` as a floating array: a floating dtype is kept, integers become the default float."""
-    if isinstance(value, str) or value is None:
-        refuse(
-            f"{name} must be numeric",
-            got=repr(value),
-            expected="an array of real numbers",
-            remedy=f"pass {name} as an array",
-        )
+def described(value: Any) -> str:
+    """What a value of the wrong kind is, in a few words."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"an array of shape {value.shape}"
+    if inspect.isfunction(value):
+        return f"the function {value.__name__}{inspect.signature(value)}"
+    return f"a value of type {type(value).__name__}"
+
+
+def _no_numbers(value: Any) -> str | None:
+    """What a value that is no array of numbers looks like; None if it is one."""
+    if isinstance(value, jax.Array):
+        return "random keys" if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) else None
+    if is_traced(value):  # a list of traced numbers
+        return None
     try:
-        array = jnp.asarray(value)
-    except (TypeError, ValueError) as error:
-        refuse(
-            f"{name} cannot be read as an array",
-            got=f"{type(value).__name__} ({error})",
-            expected="an array of real numbers",
-            remedy=f"pass {name} as a rectangular list, NumPy or JAX array",
-        )
+        kind = np.asarray(value).dtype.kind
+    except ValueError:
+        return f"a {type(value).__name__} with rows of different lengths"
+    contents = {"O": "", "U": " of text", "S": " of text", "M": " of dates", "m": " of durations"}
+    return f"a {type(value).__name__}{contents[kind]}" if kind in contents else None
+
+
+def to_array(value: Any, name: str, kind: str = "an array of real numbers") -> Array:
+    """`value` as a floating array: a floating dtype is kept, integers become the default float."""
+    remedy = f"pass {name} as {kind}"
+    if isinstance(value, str) or value is None:
+        refuse(f"{name} must be numeric", got=repr(value), expected=kind, remedy=remedy)
+    strange = _no_numbers(value)
+    if strange is not None:
+        refuse(f"{name} cannot be read as numbers", got=strange, expected=kind, remedy=remedy)
+    array = as_array(value)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        refuse(
-            f"{name} must be real",
-            got=array.dtype,
-            expected="real numbers",
-            remedy=f"pass {name}.real if that is what you mean",
-        )
+        remedy = f"pass the real part of {name} if that is what you mean"
+        refuse(f"{name} must be real", got=f"dtype {array.dtype}", expected=kind, remedy=remedy)
+    if array.dtype == bool:
+        remedy = f"convert {name} with .astype(float) if 0 and 1 are what you mean"
+        refuse(f"{name} must be numbers, not truth values", got=f"dtype {array.dtype}", expected=kind, remedy=remedy)
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        array = array.astype(jnp.zeros(()).dtype)
+        array = as_array(array, jnp.zeros(()).dtype)
     return array
+
+
+def known(*arrays: Array) -> bool:
+    """Whether the values are known now, and so can be checked.
+
+    Checks compute with NumPy: under `jit` JAX traces even what is known.
+    """
+    return not is_traced(arrays)
 
 
 def finite(array: Array, name: str) -> Array:
     """Refuse NaN and infinity."""
-    if not is_traced(array) and not bool(jnp.isfinite(array).all()):
-        index = tuple(int(i) for i in np.argwhere(~np.isfinite(np.asarray(array)))[0])
+    if known(array) and not np.isfinite(np.asarray(array)).all():
+        values = np.asarray(array)
+        index = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
+        alone = array.ndim == 0
         refuse(
             f"{name} must be finite",
-            got=f"{np.asarray(array)[index]} at index {index}",
-            expected="no NaN or infinity",
-            remedy=f"clean {name} first (e.g. drop the rows where it is not finite)",
+            got=f"{name} = {values}" if alone else f"{values[index]} at index {index}",
+            expected="a finite number" if alone else "no NaN or infinity",
+            remedy=f"pass a finite number as {name}" if alone else f"replace or drop what is not finite in {name}",
         )
     return array
 
 
 def matrix(value: Any, name: str) -> Array:
     """A finite matrix; a scalar is read as 1 x 1."""
-    array = to_array(value, name)
+    array = to_array(value, name, "a matrix")
     array = array[None, None] if array.ndim == 0 else array
     if array.ndim != 2 or 0 in array.shape:
         refuse(
             f"{name} must be a non-empty matrix",
             got=f"shape {array.shape}",
-            expected="shape (rows, d)",
+            expected="shape (rows, columns)",
             remedy=f"reshape {name}; one row of length d has shape (1, d)",
         )
     return finite(array, name)
@@ -88,21 +117,28 @@ def matrix(value: Any, name: str) -> Array:
 
 def vector(value: Any, name: str, size: int | None = None, why: str = "") -> Array:
     """A finite vector, of length `size` if given."""
-    array = to_array(value, name)
-    if array.ndim != 1 or (size is not None and array.shape[0] != size):
-        length = "any length" if size is None else f"length {size}"
+    array = to_array(value, name, "a vector")
+    shape = "(n,)" if size is None else f"({size},)"
+    if array.ndim != 1:
         refuse(
             f"{name} must be a vector",
             got=f"shape {array.shape}",
-            expected=f"{length}{why}",
+            expected=f"shape {shape}{why}",
             remedy=f"pass {name} with one axis",
+        )
+    if size is not None and array.shape[0] != size:
+        refuse(
+            f"{name} must have length {size}",
+            got=f"length {array.shape[0]}",
+            expected=f"length {size}{why}",
+            remedy=f"pass {name} of shape {shape}",
         )
     return finite(array, name)
 
 
 def scalar(value: Any, name: str) -> Array:
     """A finite number."""
-    array = to_array(value, name)
+    array = to_array(value, name, "a number")
     if array.ndim != 0:
         refuse(
             f"{name} must be a single number",
@@ -116,8 +152,8 @@ def scalar(value: Any, name: str) -> Array:
 def positive(value: Any, name: str, remedy: str) -> Array:
     """A finite number above zero."""
     array = scalar(value, name)
-    if not is_traced(array) and not float(array) > 0:
-        refuse(f"{name} must be positive", got=float(array), expected=f"{name} > 0", remedy=remedy)
+    if known(array) and not float(array) > 0:
+        refuse(f"{name} must be positive", got=f"{name} = {float(array):g}", expected=f"{name} > 0", remedy=remedy)
     return array
 
 
@@ -125,12 +161,51 @@ def whole(value: Any, name: str, least: int = 1) -> int:
     """A whole number, at least `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         refuse(
-            f"{name} must be a whole number",
-            got=repr(value),
+            f"{name} must be a whole number, {least} or more",
+            got=f"{name} = {value!r}",
             expected=f"an integer >= {least}",
-            remedy=f"pass {name}={least} or more",
+            remedy=f"pass a Python integer, e.g. {name}={max(least, 10)}",
         )
     return int(value)
+
+
+def flag(value: Any, name: str) -> bool:
+    """True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        refuse(
+            f"{name} must be True or False",
+            got=f"{name} = {value!r}",
+            expected="a truth value",
+            remedy=f"pass {name}=True or {name}=False",
+        )
+    return bool(value)
+
+
+def takes(function: Any, arguments: int) -> bool:
+    """Whether `function` can be called with so many arguments (yes, if it does not tell)."""
+    try:
+        inspect.signature(function).bind(*range(arguments))
+    except TypeError:
+        return False
+    except ValueError:
+        pass
+    return True
+
+
+def draws(n: Any, d: int, key: Any) -> int:
+    """The number of tokens to draw in dimension `d`, if it is one, fits in memory, and `key` is a random key."""
+    n = whole(n, "n")
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0
+    old = hasattr(key, "dtype") and key.dtype == jnp.uint32 and key.shape == (2,)
+    if not typed and not old:
+        refuse(
+            "key must be a random key",
+            got=repr(key),
+            expected="one key of JAX",
+            remedy="key=jax.random.key(0); another number gives another sample",
+        )
+    fits_in_memory(f"drawing n = {n} tokens", 4 * 8 * n * d, "draw fewer tokens")
+    return n
 
 
 def one_of(value: Any, name: str, options: Iterable[str]) -> str:
@@ -156,7 +231,7 @@ def available_memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def fits_in_memory(what: str, nbytes: float, remedy: str) -> None:
+def fits_in_memory(what: str, nbytes: float | int, remedy: str) -> None:
     """Refuse an allocation that the machine cannot hold."""
     available = available_memory()
     if nbytes > 0.9 * available:

@@ -4,6 +4,7 @@ Dtype rule: the floating dtype of the input is kept; integers and Python numbers
 (float64 unless 64-bit is switched off); where inputs are mixed, the widest wins.
 """
 
+from contextlib import nullcontext
 from typing import Any, TypeAlias, TypeVar
 
 import jax
@@ -28,6 +29,12 @@ def is_traced(*trees: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
+def as_array(value: Any, dtype: Any = None) -> Array:
+    """`value` as an array; numbers that are known stay known under `jit`, so that they can still be checked."""
+    with nullcontext() if is_traced(value) else jax.ensure_compile_time_eval():
+        return jnp.asarray(value, dtype)
+
+
 def _is_floating(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
 
@@ -40,4 +47,4 @@ def common_dtype(*trees: Any) -> Any:
 
 def cast(tree: T, dtype: Any) -> T:
     """`tree` with every floating array leaf in `dtype`."""
-    return jax.tree.map(lambda a: jnp.asarray(a, dtype) if _is_floating(a) else a, tree)
+    return jax.tree.map(lambda a: as_array(a, dtype) if _is_floating(a) else a, tree)

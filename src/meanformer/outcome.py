@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from . import _checks as checks
 from ._types import is_traced
 
 
@@ -48,6 +49,13 @@ class Outcome(eqx.Module):
     @property
     def kind(self) -> str:
         """The ending, as a word: REACHED, STOPPED, STEP_LIMIT, STEP_TOO_SMALL, NOT_FINITE, SINKHORN_STALLED."""
+        if is_traced(self.code):
+            checks.refuse(
+                "an outcome has words after the run only",
+                got="a traced outcome, under jit, vmap or grad",
+                expected="a finished run",
+                remedy="compare run.outcome.code with meanformer.outcome.Ending",
+            )
         return Ending(int(self.code)).name
 
     @property

@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 
 from . import _checks as checks
 from ._types import Key, Points, Scalar, is_traced
@@ -25,6 +26,17 @@ class AbstractSpace(eqx.Module):
     @abc.abstractmethod
     def check(self, points: Points) -> None:
         """Refuse tokens that are not in the space."""
+
+
+def resolve_space(space: Any, points: Points) -> AbstractSpace:
+    """The user's `space` (None: Euclidean), if the tokens lie in it."""
+    space = Euclidean() if space is None else space
+    if not isinstance(space, AbstractSpace):
+        checks.refuse(
+            "space is not known", got=repr(space), expected="mf.Euclidean() or mf.Sphere()", remedy="space=mf.Sphere()"
+        )
+    space.check(points)
+    return space
 
 
 class Euclidean(AbstractSpace):
@@ -63,16 +75,18 @@ class Sphere(AbstractSpace):
 
     def sample(self, n: int, d: int, *, key: Key) -> Points:
         """`n` independent uniform points of the sphere in dimension `d`, shape `(n, d)`."""
+        d = checks.whole(d, "d")
+        n = checks.draws(n, d, key)
         return self.retract(jr.normal(key, (n, d), self.radius.dtype))
 
     def check(self, points: Points) -> None:
         if is_traced(points, self.radius):
             return
-        off = float(jnp.abs(jnp.linalg.norm(points, axis=-1) - self.radius.astype(points.dtype)).max())
+        off = float(np.abs(np.linalg.norm(np.asarray(points), axis=-1) - float(self.radius)).max())
         if off > 1e3 * float(jnp.finfo(points.dtype).eps) * float(self.radius):
             checks.refuse(
                 "tokens must start on the sphere",
                 got=f"a distance of {off:.3g} to the sphere of radius {float(self.radius):g}",
                 expected="|x_i| = radius",
-                remedy="tokens.push(mf.Sphere().retract) normalises them",
+                remedy="push them there: tokens.push(mf.Sphere(radius).retract)",
             )

@@ -6,7 +6,8 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from ..measures.cloud import PointCloud
-from .base import AbstractField, check_square
+from .base import AbstractField, check_field
+from .schedule import check_velocity
 
 
 def velocity(field: AbstractField, mu: PointCloud, t: Any = 0.0) -> Float[Array, "n d"]:
@@ -17,10 +18,12 @@ def velocity(field: AbstractField, mu: PointCloud, t: Any = 0.0) -> Float[Array,
     ```
     """
     t = checks.scalar(t, "t")
-    check_square(field, mu, t)
+    check_velocity(field, mu, t)
     return field(mu, mu.points, t)
 
 
 def push_attention(field: AbstractField, mu: PointCloud, t: Any = 0.0) -> PointCloud:
     r"""The attention layer without a residual: the measure $(\Gamma_\mu)_\#\mu$."""
+    t = checks.scalar(t, "t")
+    check_field(field, mu, t)
     return mu.push(lambda points: field(mu, points, t))

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
-from ..measures.cloud import PointCloud
+from ..measures.cloud import PointCloud, check_range
 
 
 class View(eqx.Module):
@@ -77,6 +77,9 @@ class AbstractField(eqx.Module):
     ```
     """
 
+    # NumPy arrays leave a product to `__rmul__`, which takes numbers only.
+    __array_ufunc__ = None
+
     @abc.abstractmethod
     def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         """The field at the points `x` (inputs checked and of one dtype)."""
@@ -100,11 +103,12 @@ class AbstractField(eqx.Module):
 
         This is the only place that forms an `m` x `n` array. By default at the tokens themselves.
         """
-        x = mu.points if x is None else x
+        x = mu.points if x is None and isinstance(mu, PointCloud) else x
         x, t, s = _checked_queries(self, mu, x, t, s)
+        heads = len(self.terms(t))
         checks.fits_in_memory(
-            f"an attention matrix of {x.shape[0]} x {mu.n}",
-            4 * x.shape[0] * mu.n * x.dtype.itemsize,
+            f"an attention matrix of {x.shape[0]} x {mu.n}" + f" for {heads} heads" * (heads > 1),
+            (2 + 2 * heads) * x.shape[0] * mu.n * x.dtype.itemsize,
             "ask for fewer rows: matrix(mu, x=mu.points[:1000])",
         )
         field, mu, x, t, s = cast((self, mu, x, t, s), common_dtype(self.terms(t), mu, x))
@@ -128,6 +132,11 @@ class AbstractField(eqx.Module):
         return Scaled(factor, self)
 
     def __truediv__(self, divisor: Any) -> "AbstractField":
+        divisor = checks.scalar(divisor, "the divisor of a field")
+        if checks.known(divisor) and float(divisor) == 0:
+            checks.refuse(
+                "a field cannot be divided by zero", got="field / 0", expected="a number", remedy="pass another divisor"
+            )
         return Scaled(1 / divisor, self)
 
     def __neg__(self) -> "AbstractField":
@@ -143,7 +152,7 @@ class AbstractLeaf(AbstractField):
     @property
     @abc.abstractmethod
     def dimensions(self) -> tuple[int, int] | None:
-        """Dimensions `(out, in)` of the field; None if it takes any."""
+        """Dimensions `(out, in)` of the field; None if they are those of a field inside (`AbstractNormed`)."""
 
     @property
     @abc.abstractmethod
@@ -161,6 +170,13 @@ class AbstractLeaf(AbstractField):
 
     def terms(self, t: Scalar) -> tuple[Term, ...]:
         return (Term(jnp.ones((), common_dtype(self)), self),)
+
+
+class AbstractNormed(AbstractLeaf):
+    """A field inside a normalisation."""
+
+    field: eqx.AbstractVar[AbstractField]
+    norm: eqx.AbstractVar[Any]
 
 
 def matrices_of(
@@ -207,19 +223,19 @@ class Scaled(AbstractField):
         return tuple(term._replace(left=compose(self.factor, term.left)) for term in self.field.terms(t))
 
 
-def check_field(field: Any, mu: Any, t: Scalar) -> None:
+def check_field(field: Any, mu: Any, t: Scalar, where: str = "") -> None:
     """Refuse what is no field, what is no cloud, and matrices that do not fit the tokens."""
     if not isinstance(field, AbstractField):
         checks.refuse(
             "the field must be an attention field",
-            got=type(field).__name__,
+            got=checks.described(field),
             expected="e.g. mf.Softmax(Q, K, V)",
             remedy="wrap matrices in an attention kind, a function of time in mf.Scheduled",
         )
     if not isinstance(mu, PointCloud):
         checks.refuse(
             "the measure must be a PointCloud",
-            got=type(mu).__name__,
+            got=checks.described(mu),
             expected="mf.PointCloud(points)",
             remedy="wrap an array of tokens in mf.PointCloud; draw from a law with .sample(n, key=key)",
         )
@@ -230,26 +246,78 @@ def check_field(field: Any, mu: Any, t: Scalar) -> None:
             expected="shape (n, d)",
             remedy="use jax.vmap over a batch of clouds",
         )
+    if mu.positions is None and _masked(field, t):
+        View(None, causal=True).query_positions(mu)
+    _outputs(field, mu, t, where)
+
+
+def _masked(field: AbstractField, t: Scalar) -> bool:
+    """Whether some part of the field is masked."""
+    return any(
+        term.causal or (isinstance(term.leaf, AbstractNormed) and _masked(term.leaf.field, t))
+        for term in field.terms(t)
+    )
+
+
+def _outputs(field: AbstractField, mu: PointCloud, t: Scalar, where: str) -> list[tuple[str, int]]:
+    """The name of each leaf and the dimension of what it gives; refuses a leaf that does not take what it is given."""
+    outputs = []
     for term in field.terms(t):
-        if term.leaf.dimensions is not None and term.leaf.dimensions[1] != mu.d:
+        name = type(term.leaf).__name__ + where
+        if isinstance(term.leaf, AbstractNormed):
+            _check_gains(term.leaf.norm, mu, name)
+            inner = _outputs(term.leaf.field, mu, t, where)
+            if not inner:
+                continue
+            out = inner[0][1]
+        elif term.leaf.dimensions is None:
+            continue
+        else:
+            out, into = term.leaf.dimensions
+            if into != mu.d:
+                checks.refuse(
+                    f"{name} does not fit the tokens",
+                    got=f"matrices for dimension {into}, tokens of dimension {mu.d}",
+                    expected="one dimension d for the matrices and the tokens",
+                    remedy=f"give matrices with {mu.d} columns (for attention: Q, K and V)",
+                )
+        if term.left.ndim == 2 and term.left.shape[1] != out:
             checks.refuse(
-                f"{type(term.leaf).__name__} does not fit the tokens",
-                got=f"matrices for dimension {term.leaf.dimensions[1]}, tokens of dimension {mu.d}",
-                expected="one dimension d for Q, K, V and the tokens",
-                remedy=f"give Q, K, V with {mu.d} columns",
+                f"W does not take what {name} gives",
+                got=f"W of shape {term.left.shape}, vectors of dimension {out}",
+                expected=f"W of shape (d, {out})",
+                remedy="transpose W, or slice it by columns",
+            )
+        outputs.append((name, term.left.shape[0] if term.left.ndim == 2 else out))
+    if len({out for _, out in outputs}) > 1:
+        checks.refuse(
+            "the parts of a field give vectors of different dimension" + where,
+            got=", ".join(f"{name}: {out}" for name, out in outputs),
+            expected="one dimension",
+            remedy="bring heads to one dimension with MultiHead(heads, W=[...]), W of shape (d, v)",
+        )
+    return outputs
+
+
+def _check_gains(norm: Any, mu: PointCloud, name: str) -> None:
+    for gain in ("scale", "bias"):
+        vector = getattr(norm, gain, None)
+        if vector is not None and vector.shape[0] != mu.d:
+            checks.refuse(
+                f"the {gain} of {type(norm).__name__} does not fit the tokens",
+                got=f"length {vector.shape[0]} in {name}, tokens of dimension {mu.d}",
+                expected=f"length {mu.d}",
+                remedy=f"give one {gain} per coordinate",
             )
 
 
-def check_square(field: AbstractField, mu: PointCloud, t: Scalar) -> None:
+def check_square(field: Any, mu: Any, t: Scalar, where: str = "") -> None:
     """Refuse a field whose values are not velocities of the tokens."""
-    check_field(field, mu, t)
-    for term in field.terms(t):
-        if term.leaf.dimensions is None:
-            continue
-        out = term.left.shape[0] if term.left.ndim == 2 else term.leaf.dimensions[0]
+    check_field(field, mu, t, where)
+    for name, out in _outputs(field, mu, t, where):
         if out != mu.d:
             checks.refuse(
-                f"{type(term.leaf).__name__} gives no velocity of the tokens",
+                f"{name} gives no velocity of the tokens",
                 got=f"output of dimension {out} for tokens of dimension {mu.d}",
                 expected=f"dimension {mu.d}",
                 remedy="make V square, or bring it back with MultiHead(heads, W=[W]) and W of shape (d, v)",
@@ -270,5 +338,7 @@ def _checked_queries(field: Any, mu: PointCloud, x: Any, t: Any, s: Any) -> tupl
             remedy="a single point has shape (1, d): x[None]",
         )
     if s is not None:
-        s = checks.vector(s, "s", x.shape[0], ", one position per query")
+        s = check_range(checks.vector(s, "s", x.shape[0], ", one position per query"), "s")
+    if _masked(field, t):
+        View(s, causal=True).query_positions(mu)
     return x, t, s

@@ -29,11 +29,11 @@ class Causal(AbstractField):
         if not isinstance(field, AbstractField):
             checks.refuse(
                 "Causal masks a field",
-                got=type(field).__name__,
+                got=checks.described(field),
                 expected="e.g. mf.Causal(mf.Softmax(Q, K, V))",
                 remedy="pass the attention to be masked",
             )
-        self.field, self.prefix = field, prefix
+        self.field, self.prefix = field, checks.flag(prefix, "prefix")
 
     def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         return self.field.evaluate(mu, x, t, View(view.s, True, self.prefix))

@@ -14,6 +14,7 @@ from .._types import Matrix, Queries, Scalar, cast, common_dtype
 from ..measures.cloud import PointCloud
 from .affine import Affine
 from .base import AbstractField, Term, View, compose
+from .hardmax import Hardmax
 from .kernel import AbstractAttention
 from .softmax import Softmax
 
@@ -37,6 +38,22 @@ def stack(fields: Sequence[Any]) -> Any:
     return jax.tree.map(lambda a, *others: jnp.stack([a, *others]) if eqx.is_array(a) else a, *fields)
 
 
+def _check_network(Q: Array, K: Array, V: Array, O: Array, bq: Any, bk: Any, bv: Any, bo: Any) -> None:
+    """Refuse stacked matrices and biases that do not fit each other, in the shapes in which they are stored."""
+    d = Q.shape[1]
+    if K.shape != Q.shape or V.shape[1] != d or O.shape != (d, V.shape[0]):
+        checks.refuse(
+            "the matrices of the network do not fit each other",
+            got=f"Q {Q.shape}, K {K.shape}, V {V.shape}, O {O.shape}",
+            expected="Q and K (H k, d), V (H v, d), O (d, H v)",
+            remedy="transpose the matrices of libraries that multiply from the right",
+        )
+    biases = (("query_bias", bq, Q), ("key_bias", bk, K), ("value_bias", bv, V), ("output_bias", bo, O))
+    for name, bias, M in biases:
+        if bias is not None:
+            checks.vector(bias, name, M.shape[0], f" = rows of {name[0].upper()}")
+
+
 class MultiHead(AbstractField):
     r"""Several heads, $\Gamma_\mu=\sum_hW_h\Gamma^{(h)}_\mu$ (MATH b.7); any mix of kinds.
 
@@ -51,15 +68,24 @@ class MultiHead(AbstractField):
     W: tuple[Matrix, ...] | None
 
     def __init__(self, heads: Sequence[AbstractField], W: Sequence[Any] | None = None):
-        heads = tuple(heads)
-        if not heads or not all(isinstance(h, AbstractField) for h in heads):
+        listed = isinstance(heads, (list, tuple))
+        if not listed or not heads or not all(isinstance(h, AbstractField) for h in heads):
+            types = ", ".join(type(h).__name__ for h in (heads if listed else [heads]))
             checks.refuse(
-                "MultiHead needs heads",
-                got=[type(h).__name__ for h in heads],
-                expected="at least one field",
+                "MultiHead needs a list of heads",
+                got=f"[{types}]" if listed else types,
+                expected="a list with at least one field, and fields only",
                 remedy="MultiHead([mf.Softmax(Q1, K1, V1), mf.Softmax(Q2, K2, V2)], W=[W1, W2])",
             )
+        heads = tuple(heads)
         if W is not None:
+            if not isinstance(W, (list, tuple)) and np.ndim(W) != 3:
+                checks.refuse(
+                    "W must be a list with one matrix per head",
+                    got=f"one array of shape {np.shape(W)}" if hasattr(W, "shape") else repr(W),
+                    expected=f"{len(heads)} matrices of shape (d, v)",
+                    remedy="W=[W1, ..., WH]; from one matrix (d, H v): W=jnp.split(O, H, axis=1)",
+                )
             W = tuple(checks.matrix(M, f"W[{h}]") for h, M in enumerate(W))
             if len(W) != len(heads):
                 checks.refuse(
@@ -108,6 +134,14 @@ class MultiHead(AbstractField):
                     expected=f"a multiple of {count}",
                     remedy="check the number of heads; an empty slice would be a silent zero head",
                 )
+        _check_network(Q, K, V, O, query_bias, key_bias, value_bias, output_bias)
+        if not callable(kind):
+            checks.refuse(
+                "kind must be an attention class",
+                got=f"kind = {kind!r}",
+                expected="e.g. kind=mf.Softmax",
+                remedy="pass the class itself, not its name and not an instance",
+            )
         k = Q.shape[0] // count
         tau = np.sqrt(k) if tau is None else tau
 
@@ -115,7 +149,8 @@ class MultiHead(AbstractField):
             return [None] * count if array is None else jnp.split(jnp.asarray(array), count)
 
         slices = zip(cut(Q), cut(K), cut(V), cut(query_bias), cut(key_bias), cut(value_bias), strict=True)
-        made = [kind(q, k, v, tau, query_bias=bq, key_bias=bk, value_bias=bv) for q, k, v, bq, bk, bv in slices]
+        heat = () if kind is Hardmax else (tau,)
+        made = [kind(q, k, v, *heat, query_bias=bq, key_bias=bk, value_bias=bv) for q, k, v, bq, bk, bv in slices]
         attention = MultiHead(made, W=[W.T for W in cut(O.T)])
         if output_bias is None:
             return attention

@@ -34,7 +34,7 @@ class Projections(eqx.Module):
                 "Q and K must have one shape",
                 got=f"Q of shape {Q.shape}, K of shape {K.shape}",
                 expected="both (k, d)",
-                remedy="queries Qx and keys Ky are paired by a dot product or a distance in R^k",
+                remedy="give both the same rows k, where queries Qx meet keys Ky, and columns d",
             )
         if V.shape[1] != Q.shape[1]:
             checks.refuse(
@@ -130,8 +130,8 @@ class AbstractAttention(AbstractLeaf):
 
 def temperature(value: Any, name: str, maps: Projections) -> Scalar:
     """A positive temperature in the dtype of the matrices."""
-    remedy = f"{name} divides the exponent; networks use sqrt(k)"
-    return checks.positive(value, name, remedy).astype(maps.Q.dtype)
+    remedy = f"{name} divides the exponent; 1 is the default, networks use sqrt(k)"
+    return cast(checks.positive(value, name, remedy), maps.Q.dtype)
 
 
 class AbstractTempered(AbstractAttention):

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .._types import Queries, Scalar, Vector, cast, common_dtype
 from ..measures.cloud import PointCloud
-from .base import AbstractField, AbstractLeaf, View, matrices_of
+from .base import AbstractField, AbstractNormed, View, matrices_of
 
 
 class AbstractNorm(eqx.Module):
@@ -26,6 +26,13 @@ def _gains(scale: Any, bias: Any, eps: Any) -> tuple[Array | None, Array | None,
     size = None if scale is None else scale.shape[0]
     bias = None if bias is None else checks.vector(bias, "bias", size, " as scale" if size else "")
     eps = checks.scalar(eps, "eps")
+    if checks.known(eps) and float(eps) < 0:
+        checks.refuse(
+            "eps must not be negative",
+            got=f"eps = {float(eps):g}",
+            expected="eps >= 0",
+            remedy="it is added to the variance; 1e-5 is the default",
+        )
     return cast((scale, bias, eps), common_dtype(scale, bias) if scale is not None or bias is not None else eps.dtype)
 
 
@@ -65,7 +72,25 @@ def _gained(norm: LayerNorm | RMSNorm, x: Queries) -> Queries:
     return x if norm.bias is None else x + norm.bias[None]
 
 
-class PreNorm(AbstractLeaf):
+def _checked(field: Any, norm: Any, kind: str) -> tuple[AbstractField, AbstractNorm]:
+    if not isinstance(field, AbstractField):
+        checks.refuse(
+            f"{kind} takes a field",
+            got=checks.described(field),
+            expected="e.g. mf.Softmax(Q, K, V)",
+            remedy=f"mf.{kind}(mf.Softmax(Q, K, V))",
+        )
+    if norm is not None and not isinstance(norm, AbstractNorm):
+        checks.refuse(
+            f"the norm of {kind} is not known",
+            got=checks.described(norm),
+            expected="mf.LayerNorm() or mf.RMSNorm()",
+            remedy=f"mf.{kind}(field, mf.RMSNorm())",
+        )
+    return field, LayerNorm() if norm is None else norm
+
+
+class PreNorm(AbstractNormed):
     r"""The field $x\mapsto\Gamma_{N_\#\mu}(N(x))$: attention sees normalised tokens, the residual stream does not
     change.
 
@@ -76,7 +101,7 @@ class PreNorm(AbstractLeaf):
     norm: AbstractNorm
 
     def __init__(self, field: AbstractField, norm: AbstractNorm | None = None):
-        self.field, self.norm = field, LayerNorm() if norm is None else norm
+        self.field, self.norm = _checked(field, norm, "PreNorm")
 
     def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         return self.field.evaluate(mu.with_points(self.norm(mu.points)), self.norm(x), t, view)
@@ -97,7 +122,7 @@ class PreNorm(AbstractLeaf):
         return False
 
 
-class PostNorm(AbstractLeaf):
+class PostNorm(AbstractNormed):
     r"""The field $x\mapsto N(x+\Gamma_\mu(x))-x$: one residual step of length one gives the original block
     $N(x+\Gamma_\mu(x))$.
 
@@ -113,7 +138,7 @@ class PostNorm(AbstractLeaf):
     norm: AbstractNorm
 
     def __init__(self, field: AbstractField, norm: AbstractNorm | None = None):
-        self.field, self.norm = field, LayerNorm() if norm is None else norm
+        self.field, self.norm = _checked(field, norm, "PostNorm")
 
     def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         return self.norm(x + self.field.evaluate(mu, x, t, view)) - x

@@ -6,12 +6,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._types import Queries, Scalar, cast
 from ..measures.cloud import PointCloud
-from .base import AbstractField, Term, View
+from .base import AbstractField, Term, View, check_square
 
 
 class Scheduled(AbstractField):
@@ -27,10 +28,10 @@ class Scheduled(AbstractField):
     function: Callable[[Scalar], AbstractField]
 
     def __init__(self, function: Callable[[Scalar], AbstractField]):
-        if isinstance(function, AbstractField) or not callable(function):
+        if isinstance(function, AbstractField) or not callable(function) or not checks.takes(function, 1):
             checks.refuse(
                 "Scheduled takes a function of time",
-                got=type(function).__name__,
+                got=checks.described(function),
                 expected="a function t -> field",
                 remedy="Scheduled(lambda t: mf.Softmax(Q(t), K(t), V(t)))",
             )
@@ -42,7 +43,7 @@ class Scheduled(AbstractField):
         if not isinstance(field, AbstractField):
             checks.refuse(
                 "the function of Scheduled must return a field",
-                got=type(field).__name__,
+                got=checks.described(field),
                 expected="e.g. mf.Softmax(Q(t), K(t), V(t))",
                 remedy="wrap the matrices in an attention kind",
             )
@@ -70,7 +71,22 @@ class Piecewise(AbstractField):
     breaks: tuple[float, ...] = eqx.field(static=True)
 
     def __init__(self, fields: Sequence[AbstractField], breaks: Sequence[float]):
-        self.fields, self.breaks = tuple(fields), tuple(float(b) for b in breaks)
+        if not isinstance(fields, (list, tuple)) or not all(isinstance(f, AbstractField) for f in fields):
+            checks.refuse(
+                "Piecewise takes a list of fields",
+                got=[type(f).__name__ for f in fields] if isinstance(fields, (list, tuple)) else type(fields).__name__,
+                expected="one field per piece",
+                remedy="mf.Piecewise([mf.Softmax(Q0, K0, V0), mf.Softmax(Q1, K1, V1)], breaks=[0.7])",
+            )
+        times = checks.vector(breaks, "breaks")
+        if not checks.known(times):
+            checks.refuse(
+                "breaks must be known numbers",
+                got="traced breaks",
+                expected="numbers",
+                remedy="keep breaks out of the arguments of jit, vmap and grad",
+            )
+        self.fields, self.breaks = tuple(fields), tuple(float(b) for b in np.asarray(times))
         if len(self.fields) != len(self.breaks) + 1:
             checks.refuse(
                 "Piecewise needs one more field than breaks",
@@ -95,8 +111,20 @@ class Piecewise(AbstractField):
         return jax.lax.switch(self.index(t), branches, mu, x, t, view)
 
     def terms(self, t: Scalar) -> tuple[Term, ...]:
-        # Of use on the host only, where the time is known.
-        return self.fields[int(self.index(t))].terms(t)
+        if not checks.known(t):
+            checks.refuse(
+                "a piecewise field needs known times",
+                got="a traced time",
+                expected="numbers",
+                remedy="keep t, t0 and t1 out of the arguments of jit, vmap and grad",
+            )
+        return self.fields[int(np.searchsorted(self.breaks, float(t), side="right"))].terms(t)
+
+
+def check_velocity(field: Any, mu: Any, t: Scalar, where: str = "") -> None:
+    """Refuse what does not move the tokens of `mu`, from time `t` on."""
+    for piece in field.fields if isinstance(field, Piecewise) else (field,):
+        check_square(piece, mu, t, where)
 
 
 def is_constant(field: AbstractField) -> bool:

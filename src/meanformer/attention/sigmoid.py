@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
-from .._types import Queries, Scalar
+from .._types import Queries, Scalar, cast
 from ..measures.cloud import PointCloud
 from ..reduce.exact import Sum, dot, fold_tokens
 from .base import View
@@ -45,8 +45,8 @@ class Sigmoid(AbstractAttention):
     ):
         self.maps = Projections(Q, K, V, query_bias, key_bias, value_bias)
         self.tau = temperature(tau, "tau", self.maps)
-        self.bias = checks.scalar(bias, "bias").astype(self.tau.dtype)
-        self.per_token = per_token
+        self.bias = cast(checks.scalar(bias, "bias"), self.tau.dtype)
+        self.per_token = checks.flag(per_token, "per_token")
 
     @property
     def averages(self) -> bool:

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .. import _checks as checks
-from .._types import Queries, Scalar
+from .._types import Queries, Scalar, cast
 from ..measures.cloud import PointCloud
 from ..reduce.exact import Average, Tokens, dot, fold_tokens, minus_squared_distance
 from . import potentials
-from .base import View
+from .base import View, check_field
 from .kernel import AbstractAttention, Projections, log_weights, temperature
 from .potentials import Potentials, Problem
 
@@ -65,17 +65,17 @@ class Sinkhorn(AbstractAttention):
         self.kernel = checks.one_of(kernel, "kernel", ("dot", "distance"))
         unit = float(jnp.finfo(self.eps.dtype).eps)
         tol = max(1e-10, 100 * unit) if tol is None else tol
-        self.tol = checks.positive(tol, "tol", "1e-10 is the default in float64").astype(self.eps.dtype)
-        if float(self.tol) < 4 * unit:
+        self.tol = cast(checks.positive(tol, "tol", "1e-10 is the default in float64"), self.eps.dtype)
+        if checks.known(self.tol) and not 4 * unit <= float(self.tol) < 1:
             checks.refuse(
-                "tol is below what the dtype can resolve",
+                "tol must be below 1, and not below what the dtype resolves",
                 got=f"tol = {float(self.tol):.3g} in {self.eps.dtype}",
-                expected=f"tol >= {4 * unit:.2g}",
-                remedy="raise tol, or use float64",
+                expected=f"{4 * unit:.2g} <= tol < 1",
+                remedy="leave tol out: 1e-10 is the default in float64",
             )
         self.max_iter = jnp.asarray(checks.whole(max_iter, "max_iter"))
         self.guess = None
-        self.allow_large_causal = allow_large_causal
+        self.allow_large_causal = checks.flag(allow_large_causal, "allow_large_causal")
 
     @property
     def B(self) -> Float[Array, "d d"]:
@@ -88,7 +88,10 @@ class Sinkhorn(AbstractAttention):
         `guess` starts the iteration (any `g` of the same tokens); by default that of the field, else the exact
         potentials of the Gaussian with the same mean and covariance.
         """
-        if guess is None:
+        check_field(self, mu, jnp.zeros(()))
+        if guess is not None:
+            guess = checks.vector(guess, "guess", mu.n, ", one per token")
+        else:
             # A guess of another length belongs to another cloud.
             guess = self.guess if self.guess is not None and self.guess.shape == (mu.n,) else self._gaussian_guess(mu)
         return _solve(self._problem(mu), guess, self.tol, self.max_iter)
@@ -107,6 +110,16 @@ class Sinkhorn(AbstractAttention):
             return solution.error, solution.converged
         _, errors, converged = self._prefix_mix(mu, mu.points, jnp.zeros((mu.n, 0), mu.points.dtype), s)
         return errors.max(), converged.all()
+
+    def check_size(self, mu: PointCloud) -> None:
+        """Refuse a masked problem that is too large."""
+        if mu.n > CAUSAL_LIMIT and not self.allow_large_causal:
+            checks.refuse(
+                "masked Sinkhorn attention costs O(n^3) per sweep",
+                got=f"{mu.n} tokens",
+                expected=f"at most {CAUSAL_LIMIT}",
+                remedy="use fewer tokens, or Sinkhorn(..., allow_large_causal=True) and patience",
+            )
 
     def _features(self, x: Array, project: Any) -> Array:
         return project(x) / jnp.sqrt(self.eps)
@@ -127,14 +140,7 @@ class Sinkhorn(AbstractAttention):
 
     def _prefix_mix(self, mu: PointCloud, x: Array, values: Array, s: Array) -> tuple[Array, Array, Array]:
         r"""Sinkhorn on the visible tokens, for each query; prefixes in order, each started from the one before."""
-        if mu.n > CAUSAL_LIMIT and not self.allow_large_causal:
-            checks.refuse(
-                "masked Sinkhorn attention costs O(n^3) per sweep",
-                got=f"{mu.n} tokens",
-                expected=f"at most {CAUSAL_LIMIT}",
-                remedy="use fewer tokens, or Sinkhorn(..., allow_large_causal=True) and patience",
-            )
-
+        self.check_size(mu)
         positions = mu.positions
         assert positions is not None
 
@@ -148,10 +154,14 @@ class Sinkhorn(AbstractAttention):
             solution = self.potentials(seen, guess)
             mixed = self._mix_with(seen, solution.g, point[None], values)[0]
             report = (solution.error, solution.converged)
-            return jax.lax.stop_gradient(solution.g), (jnp.where(total > 0, mixed, 0), *report)
+            return jax.lax.stop_gradient(jnp.where(total > 0, solution.g, guess)), (
+                jnp.where(total > 0, mixed, 0),
+                *report,
+            )
 
         order = jnp.argsort(s)
-        start = jax.lax.stop_gradient(self._gaussian_guess(mu))
+        # A guess from all tokens would let the later ones change bits of the earlier ones.
+        start = jnp.zeros_like(mu.weights)
         _, (mixed, errors, converged) = jax.lax.scan(one, start, (x[order], s[order]))
         return jnp.zeros_like(mixed).at[order].set(mixed), errors, converged
 
@@ -169,7 +179,7 @@ class Sinkhorn(AbstractAttention):
         # M = L^T B L enters only through key space: with S = Cov(q) and C = Cov(k), the spectrum of S C.
         query_cov, key_cov = (weights * queries).T @ queries, (weights * keys).T @ keys
         values, vectors = jnp.linalg.eigh(query_cov)
-        half = vectors * jnp.sqrt(jnp.maximum(values, 0))
+        half = vectors * jnp.sqrt(jnp.maximum(values, 0))[None]
         squares, basis = jnp.linalg.eigh(factor**2 * half.T @ key_cov @ half)
         gains = 2 / (1 + jnp.sqrt(1 + 4 * jnp.maximum(squares, 0)))
         image = factor * keys @ half @ basis

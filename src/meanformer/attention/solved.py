@@ -24,6 +24,13 @@ def _problems(field: AbstractField, mu: PointCloud, t: Scalar, view: View) -> li
     return found
 
 
+def check_masked_sinkhorn(field: AbstractField, mu: PointCloud, t: Scalar) -> None:
+    """Refuse masked Sinkhorn problems that are too large, before anything is computed."""
+    for leaf, cloud, view in _problems(field, mu, t, View(mu.positions)):
+        if view.causal:
+            leaf.check_size(cloud)
+
+
 @eqx.filter_jit
 def _errors(field: AbstractField, mu: PointCloud, t: Scalar) -> tuple[Array, Array]:
     problems = _problems(field, mu, t, View(mu.positions))

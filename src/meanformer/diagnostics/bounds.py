@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._types import Scalar, cast, common_dtype
-from ..attention.base import AbstractField, act, check_square
-from ..attention.schedule import Piecewise, is_constant
+from ..attention.base import AbstractField, act
+from ..attention.schedule import Piecewise, check_velocity, is_constant
 from ..measures.cloud import PointCloud
 
 # Nodes of Gauss-Legendre quadrature for weights that depend on time.
@@ -43,7 +43,14 @@ def support_bound(field: AbstractField, mu: PointCloud, t1: Any, t0: Any = 0.0) 
     constant weights, a 64-point Gauss rule for scheduled ones.
     """
     t0, t1 = checks.scalar(t0, "t0"), checks.scalar(t1, "t1")
-    check_square(field, mu, t0)
+    if checks.known(t0, t1) and float(t1) < float(t0):
+        checks.refuse(
+            "the bound holds forward in time",
+            got=f"t0 = {float(t0):g}, t1 = {float(t1):g}",
+            expected="t1 >= t0",
+            remedy="swap them; the field -1.0 * field goes backwards",
+        )
+    check_velocity(field, mu, t0)
     field, mu, t0, t1 = cast((field, mu, t0, t1), common_dtype(field, field.terms(t0), mu))
     if not isinstance(field, Piecewise):
         return _grown(field, mu.radius, t0, t1)

@@ -7,6 +7,7 @@ $\le$ effective rank $\le d$.
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
@@ -17,13 +18,23 @@ from ..measures.gaussian import Gaussian
 
 def _spectrum(of: Any) -> Float[Array, " d"]:
     covariance = of.covariance if isinstance(of, (PointCloud, Gaussian)) else checks.matrix(of, "covariance")
-    if covariance.shape[-1] != covariance.shape[-2]:
+    if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
         checks.refuse(
-            "a covariance is square",
+            "a covariance is a square matrix",
             got=f"shape {covariance.shape}",
             expected="(d, d)",
-            remedy="pass a measure, or its covariance",
+            remedy="pass one measure, or its covariance; use jax.vmap over a batch",
         )
+    if checks.known(covariance):
+        values = np.asarray(covariance)
+        asymmetry = np.abs(values - values.T).max()
+        if asymmetry > max(1e-8, 100 * float(jnp.finfo(covariance.dtype).eps)) * np.abs(values).max():
+            checks.refuse(
+                "a covariance is symmetric",
+                got=f"an asymmetry of {asymmetry:.3g}",
+                expected="C == C.T",
+                remedy="pass (C + C.T) / 2",
+            )
     return jnp.maximum(jnp.linalg.eigvalsh(covariance), 0)
 
 

@@ -11,14 +11,14 @@ import numpy as np
 from jaxtyping import Array
 
 from .. import _checks as checks
-from .._types import Scalar, cast, common_dtype, is_traced
-from ..attention.base import AbstractField, check_square
+from .._types import Scalar, as_array, cast, common_dtype, is_traced
+from ..attention.base import AbstractField
 from ..attention.hardmax import Hardmax
-from ..attention.schedule import Piecewise, Scheduled
-from ..attention.solved import sinkhorn_excess
+from ..attention.schedule import Piecewise, Scheduled, check_velocity
+from ..attention.solved import check_masked_sinkhorn, sinkhorn_excess
 from ..measures.cloud import PointCloud
 from ..outcome import Ending, Outcome
-from ..spaces import AbstractSpace, Euclidean
+from ..spaces import AbstractSpace, Euclidean, resolve_space
 from .frames import Original, Rescaled
 from .particles import ParticleSystem
 from .progress import Progress
@@ -78,19 +78,25 @@ def flow(
     began = clock.monotonic()
     system, t0, t1 = _checked_system(field, measure, t0, t1, space, frame)
     solver = resolve_solver(solver)
-    control = _checked_control(system, solver, rtol, atol, step)
-    rules, seconds = resolve_stop(stop)
+    control = _checked_control(system, solver, rtol, atol, step, t0, measure.points.dtype)
     mu = system.mu
+    rules, seconds = resolve_stop(stop, mu, t0)
+    rules = cast(rules, mu.points.dtype)
     state_bytes = mu.n * mu.d * mu.points.dtype.itemsize
     times = resolve_save(save, t0, t1, state_bytes)
     times = _with_breaks(times, system.field, t0, t1)
-    checks.fits_in_memory(
-        f"saving {times.shape[0]} states of {mu.n} tokens",
-        2.5 * times.shape[0] * state_bytes,
-        "save fewer times, e.g. save=2",
-    )
-    traced = is_traced(system, t0, t1, times, control, rules) or _schedule_is_traced(system.field, t0)
+    # Under `jit` all that is computed is traced, even from numbers that are known.
+    under_jit = is_traced(jnp.zeros(()) + 0)
+    traced = under_jit or is_traced(system, t0, t1, times, control, rules) or _schedule_is_traced(system.field, t0)
     limit = checks.whole((TRACED_STEPS if traced else 100_000) if max_steps is None else max_steps, "max_steps")
+    progress = None if progress is None else checks.flag(progress, "progress")
+    if adjoint is not None and not isinstance(adjoint, diffrax.AbstractAdjoint):
+        checks.refuse(
+            "adjoint must be one of diffrax",
+            got=repr(adjoint),
+            expected="an instance, e.g. diffrax.ForwardMode()",
+            remedy="leave it out for reverse mode",
+        )
     pieces = _pieces(system, t0, t1, concrete=not traced)
     if traced:
         adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
@@ -110,18 +116,21 @@ def _checked_system(
             expected="t1 > t0",
             remedy="swap them; to go backwards, flow the field -1.0 * field",
         )
-    check_square(field, measure, t0)
+    check_velocity(field, measure, t0)
     dtype = common_dtype(field, field.terms(t0), measure)
     field, measure, t0, t1 = cast((field, measure, t0, t1), dtype)
-    space = Euclidean() if space is None else space
-    if not isinstance(space, AbstractSpace):
+    if any(_contains(piece, Piecewise) for piece in _pieces_of(field)):
         checks.refuse(
-            "unknown space", got=repr(space), expected="mf.Euclidean() or mf.Sphere()", remedy="pass space=mf.Sphere()"
+            "a piecewise field in a flow must not be inside another field",
+            got=f"Piecewise inside {type(field).__name__}",
+            expected="Piecewise outermost, so that no step crosses a break",
+            remedy="write mf.Piecewise([2.0 * a, 2.0 * b], breaks) for 2.0 * mf.Piecewise([a, b], breaks)",
         )
-    space.check(measure.points)
+    check_masked_sinkhorn(field, measure, t0)
+    space = resolve_space(space, measure.points)
     if frame is not None and not isinstance(frame, Rescaled):
         checks.refuse(
-            "unknown frame", got=repr(frame), expected="mf.Rescaled() or None", remedy="pass frame=mf.Rescaled()"
+            "frame is not known", got=repr(frame), expected="mf.Rescaled() or None", remedy="pass frame=mf.Rescaled()"
         )
     if frame is not None and not isinstance(space, Euclidean):
         checks.refuse(
@@ -135,10 +144,10 @@ def _checked_system(
 
 
 def _checked_end(t1: Any) -> Scalar:
-    array = checks.to_array(t1, "t1")
-    if array.ndim == 0 and not is_traced(array) and bool(jnp.isposinf(array)):
+    array = checks.to_array(t1, "t1", "a number")
+    if array.ndim == 0 and checks.known(array) and float(array) == np.inf:
         checks.refuse(
-            "tokens have no fate at infinity",
+            "t1 must be finite: no run reaches infinity",
             got="t1 = inf",
             expected="a finite time",
             remedy="give a finite t1 and stop=mf.Stationary(1e-6)",
@@ -147,22 +156,31 @@ def _checked_end(t1: Any) -> Scalar:
 
 
 def _checked_control(
-    system: ParticleSystem, solver: diffrax.AbstractSolver, rtol: Any, atol: Any, step: Any
+    system: ParticleSystem, solver: diffrax.AbstractSolver, rtol: Any, atol: Any, step: Any, t0: Scalar, given: Any
 ) -> Control:
     dtype = system.mu.points.dtype
-    unit = float(jnp.finfo(dtype).eps)
-    default_rtol, default_atol = (1e-6, 1e-9) if unit < 1e-10 else (1e-4, 1e-6)
+    default_rtol, default_atol = (1e-6, 1e-9) if float(jnp.finfo(dtype).eps) < 1e-10 else (1e-4, 1e-6)
+    # Tokens given in a lower precision than the field's have no more digits than that, if digits are asked for.
+    digits = dtype if rtol is None else given
+    unit = float(jnp.finfo(digits).eps)
     rtol = checks.positive(default_rtol if rtol is None else rtol, "rtol", "1e-6 is the default")
     atol = checks.positive(default_atol if atol is None else atol, "atol", "1e-9 is the default")
-    if not is_traced(rtol) and float(rtol) < 50 * unit:
+    if checks.known(rtol) and float(rtol) >= 1:
+        checks.refuse(
+            "rtol must be below 1",
+            got=f"rtol = {float(rtol):g}",
+            expected="a relative error",
+            remedy="1e-6 is the default, 1e-3 is coarse",
+        )
+    if checks.known(rtol) and float(rtol) < 50 * unit:
         checks.refuse(
             "rtol is too strict for the dtype",
-            got=f"rtol = {float(rtol):.3g} for {dtype} tokens",
+            got=f"rtol = {float(rtol):.3g} for {digits} tokens",
             expected=f"rtol >= {50 * unit:.2g}",
             remedy="loosen rtol, or pass float64 tokens: points.astype('float64')",
         )
     if step is not None:
-        step = checks.positive(step, "step", "the length of each step").astype(dtype)
+        step = cast(checks.positive(step, "step", "give the length of each step, e.g. step=0.01"), dtype)
     elif not isinstance(solver, diffrax.AbstractAdaptiveSolver):
         checks.refuse(
             "this solver has no error estimate",
@@ -170,14 +188,25 @@ def _checked_control(
             expected="step=..., or a solver with error control",
             remedy="flow(..., step=0.01), or solver='tsit5'",
         )
-    elif any(isinstance(term.leaf, Hardmax) for term in system.field.terms(jnp.zeros((), dtype))):
+    elif _contains((system.field, system.field.terms(t0)), Hardmax):
+        name = type(system.field).__name__
         checks.refuse(
             "hardmax is discontinuous: error control fails on it",
-            got="Hardmax without a step",
+            got="Hardmax without a step" if name == "Hardmax" else f"Hardmax inside {name}, without a step",
             expected="a constant step",
             remedy="flow(..., solver='euler', step=0.01), or mf.layers",
         )
-    return Control(rtol.astype(dtype), atol.astype(dtype), step)
+    return Control(cast(rtol, dtype), cast(atol, dtype), step)
+
+
+def _contains(tree: Any, kind: type) -> bool:
+    """Whether a field has a part of this kind, at any depth."""
+    nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, kind))
+    return any(isinstance(node, kind) for node in nodes)
+
+
+def _pieces_of(field: AbstractField) -> tuple[AbstractField, ...]:
+    return field.fields if isinstance(field, Piecewise) else (field,)
 
 
 def _schedule_is_traced(field: AbstractField, t0: Scalar) -> bool:
@@ -188,7 +217,7 @@ def _schedule_is_traced(field: AbstractField, t0: Scalar) -> bool:
 
 def _with_breaks(times: Array, field: AbstractField, t0: Scalar, t1: Scalar) -> Array:
     """Save times with the breaks of a piecewise field among them, so that no interval contains one."""
-    if not isinstance(field, Piecewise) or is_traced(times, t0, t1):
+    if not isinstance(field, Piecewise) or not checks.known(times, t0, t1):
         return times
     inner = [b for b in field.breaks if float(t0) < b < float(t1)]
     return jnp.asarray(np.unique(np.concatenate([np.asarray(times), np.asarray(inner, times.dtype)])))
@@ -205,7 +234,8 @@ def _pieces(system: ParticleSystem, t0: Scalar, t1: Scalar, concrete: bool) -> l
             expected="numbers",
             remedy="keep t0 and t1 out of the traced arguments",
         )
-    ends = [jnp.clip(jnp.asarray(b, t0.dtype), t0, t1) for b in system.field.breaks] + [t1]
+    inner = np.clip(np.asarray(system.field.breaks, t0.dtype), float(t0), float(t1))
+    ends = [*(as_array(b, t0.dtype) for b in inner), t1]
     systems = [eqx.tree_at(lambda s: s.field, system, f) for f in system.field.fields]
     starts = [t0, *ends[:-1]]
     return [(s, end) for s, start, end in zip(systems, starts, ends, strict=True) if float(end) > float(start)]
@@ -241,10 +271,9 @@ def _traced_run(
         accepted, rejected = accepted + segment.accepted, rejected + segment.rejected
         t = jnp.where(alive, segment.t, t)
     assert saved is not None
-    final, _ = system.saved(t, y)
     stats = {"steps": accepted, "rejected": rejected}
     points, propagators = saved
-    return Trajectory(times, points, propagators, final, Outcome(ending, t), stats, system, False)
+    return Trajectory(times, points, propagators, *system.saved(t, y), Outcome(ending, t), stats, system, False)
 
 
 def _choose(mask: Array, new: Any, old: Any) -> Any:
@@ -285,7 +314,7 @@ def _host_run(
     for piece, end in pieces:
         dt, done = _first_step(t, end), False
         while not done and ending == Ending.REACHED:
-            budget = min(SEGMENT_STEPS, limit)
+            budget = min(SEGMENT_STEPS, limit - stats["steps"] - stats["rejected"])
             segment = run_segment(piece, solver, control, rules, adjoint, budget, y, t, end, dt, times)
             keep(segment, float(t))
             stats["steps"] += int(segment.accepted)
@@ -306,7 +335,7 @@ def _host_run(
                     ending = Ending.SINKHORN_STALLED
         if ending != Ending.REACHED:
             break
-    return _assemble(system, known, rows, t, y, ending, {**stats, "seconds": clock.monotonic() - began})
+    return _assemble(system, known, rows, t0, t, y, ending, {**stats, "seconds": clock.monotonic() - began})
 
 
 @eqx.filter_jit
@@ -321,17 +350,27 @@ def _original(system: ParticleSystem, t: Scalar, y: Any) -> PointCloud:
 
 
 def _assemble(
-    system: ParticleSystem, known: np.ndarray, rows: list[Any], t: Scalar, y: Any, ending: Ending, stats: dict[str, Any]
+    system: ParticleSystem,
+    known: np.ndarray,
+    rows: list[Any],
+    t0: Scalar,
+    t: Scalar,
+    y: Any,
+    ending: Ending,
+    stats: dict[str, Any],
 ) -> Trajectory:
     """The trajectory up to where it is resolved; a run that ended between save times keeps its last state too."""
     final = jax.tree.map(np.asarray, _saved(system, t, y))
-    kept = [(time, row) for time, row in zip(known, rows, strict=True) if row is not None]
-    whole = bool(kept) and all(np.isfinite(final[0]).ravel())
-    if ending != Ending.REACHED and whole and float(t) > kept[-1][0]:
+    kept = [(time, row) for time, row in zip(known, rows, strict=True) if row is not None and np.isfinite(row[0]).all()]
+    whole = np.isfinite(final[0]).all()
+    if ending != Ending.REACHED and whole and (not kept or float(t) > kept[-1][0]):
         kept.append((float(t), final))
-    if not whole and kept:
+    if not kept:  # not even the first save time is resolved: the start is
+        kept.append((float(t0), jax.tree.map(np.asarray, _saved(system, t0, system.start()))))
+    if not whole:
         final = kept[-1][1]
     points, propagators = jax.tree.map(lambda *a: jnp.stack(a), *(row for _, row in kept))
+    final_points, final_propagator = jax.tree.map(jnp.asarray, final)
     times = jnp.asarray([time for time, _ in kept], t.dtype)
     outcome = Outcome(jnp.asarray(int(ending)), t)
-    return Trajectory(times, points, propagators, jnp.asarray(final[0]), outcome, stats, system, False)
+    return Trajectory(times, points, propagators, final_points, final_propagator, outcome, stats, system, False)

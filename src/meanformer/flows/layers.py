@@ -11,11 +11,13 @@ from jaxtyping import Array
 
 from .. import _checks as checks
 from .._types import Points, Scalar, cast, common_dtype, is_traced
-from ..attention.base import AbstractField, check_square
+from ..attention.base import AbstractField
 from ..attention.heads import stack, stackable
+from ..attention.schedule import check_velocity
+from ..attention.solved import check_masked_sinkhorn
 from ..measures.cloud import PointCloud
 from ..outcome import Ending, Outcome
-from ..spaces import AbstractSpace, Euclidean
+from ..spaces import AbstractSpace, resolve_space
 from .frames import Original
 from .particles import ParticleSystem
 from .trajectory import Trajectory
@@ -52,19 +54,20 @@ def layers(
     fields, count = _checked_layers(field, depth)
     step = checks.positive(1 / count if step is None else step, "step", "1 / depth is the default")
     checks.one_of(save, "save", ("all", "final"))
-    space = Euclidean() if space is None else space
-    space.check(measure.points)
-    for layer in {id(f): f for f in fields}.values():
-        check_square(layer, measure, jnp.zeros(()))
+    for number, layer in enumerate(fields):
+        if number == 0 or layer is not fields[number - 1]:
+            check_velocity(layer, measure, jnp.zeros(()), f" (layer {number})" if len(fields) > 1 else "")
+        check_masked_sinkhorn(layer, measure, jnp.zeros(()))
+    space = resolve_space(space, measure.points)
     dtype = common_dtype(fields, [f.terms(jnp.zeros(())) for f in fields], measure)
     fields, measure, step, space = cast((fields, measure, step, space), dtype)
     state_bytes = measure.points.size * measure.points.dtype.itemsize
-    if save == "all":
-        checks.fits_in_memory(
-            f"saving {count + 1} states of {measure.n} tokens",
-            2.5 * (count + 1) * state_bytes,
-            "layers(..., save='final')",
-        )
+    # Even without their states, layers have a time each.
+    checks.fits_in_memory(
+        f"saving {count + 1} states of {measure.n} tokens" if save == "all" else f"a depth of {count} layers",
+        2.5 * (count + 1) * (state_bytes if save == "all" else 8),
+        "layers(..., save='final')" if save == "all" else "fewer layers; mf.flow is the limit of infinite depth",
+    )
     period, stacked = _stacked(fields, count)
     system = ParticleSystem(fields[0], measure, space, Original())
     points = _run(system, stacked, step, count // period, save == "all")
@@ -76,7 +79,7 @@ def layers(
         jax.block_until_ready(points)
         stats["seconds"] = clock.monotonic() - began
     kept = times if save == "all" else times[jnp.asarray([0, count])]
-    return Trajectory(kept, points, None, final, Outcome(ending, times[-1]), stats, system, True)
+    return Trajectory(kept, points, None, final, None, Outcome(ending, times[-1]), stats, system, True)
 
 
 def _checked_layers(field: Any, depth: int | None) -> tuple[tuple[AbstractField, ...], int]:

@@ -4,10 +4,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
-from .._types import Scalar, is_traced
+from .._types import Scalar, cast
 
 DEFAULT_COUNT = 101
 # By default a run keeps no more than this many bytes of states (and never fewer than two states).
@@ -42,22 +43,42 @@ def log_times(count: int, first: Any) -> SaveTimes:
     return SaveTimes(checks.whole(count, "count", 3), checks.positive(first, "first", "the first time after t0"))
 
 
+def _check_size(count: int, state_bytes: int) -> None:
+    checks.fits_in_memory(
+        f"saving {count} states of {state_bytes / 1e6:.3g} MB each",
+        2.5 * count * state_bytes,
+        "save fewer times: save=2",
+    )
+
+
 def resolve_save(save: Any, t0: Scalar, t1: Scalar, state_bytes: int) -> Float[Array, " times"]:
     """The save times that the user's `save` means."""
     if save is None:
         save = max(2, min(DEFAULT_COUNT, DEFAULT_BYTES // state_bytes))
-    if isinstance(save, int) and not isinstance(save, bool):
-        save = linear_times(save)
+    if isinstance(save, (int, np.integer)) and not isinstance(save, bool):
+        save = linear_times(checks.whole(save, "save", 2))
     if isinstance(save, SaveTimes):
-        if save.first is not None and not is_traced(t0, t1, save.first) and not float(save.first) < float(t1 - t0):
+        _check_size(save.count, state_bytes)
+        if (
+            save.first is not None
+            and checks.known(t0, t1, save.first)
+            and not float(save.first) < float(t1) - float(t0)
+        ):
             checks.refuse(
                 "log_times must start before t1",
                 got=f"first = {float(save.first):g}",
-                expected=f"first < t1 - t0 = {float(t1 - t0):g}",
+                expected=f"first < t1 - t0 = {float(t1) - float(t0):g}",
                 remedy="choose a smaller first time",
             )
         return save.resolve(t0, t1)
-    times = checks.vector(save, "save").astype(t0.dtype)
+    if isinstance(save, (str, bool, float)) or callable(save):
+        checks.refuse(
+            "save must be a number of times, or times",
+            got=f"save = {save!r}",
+            expected="an integer, an array of times, or mf.log_times(count, first)",
+            remedy="save=50 for 50 equally spaced times; save=[0.0, 0.5, 1.0]",
+        )
+    times = cast(checks.vector(save, "save"), t0.dtype)
     if times.shape[0] == 0:
         checks.refuse(
             "no time to save",
@@ -65,15 +86,21 @@ def resolve_save(save: Any, t0: Scalar, t1: Scalar, state_bytes: int) -> Float[A
             expected="times in [t0, t1]",
             remedy="leave save out for the default",
         )
-    if not is_traced(times, t0, t1):
-        if not bool((times[1:] > times[:-1]).all()):
+    _check_size(times.shape[0], state_bytes)
+    if checks.known(times, t0, t1):
+        values = np.asarray(times)
+        late = np.flatnonzero(values[1:] <= values[:-1])
+        if late.size:
             checks.refuse(
-                "save times must increase", got=save, expected="increasing times", remedy="sort them, without repeats"
+                "save times must increase",
+                got=f"{values[late[0]]:g} before {values[late[0] + 1]:g}",
+                expected="increasing times",
+                remedy="sort them, without repeats",
             )
-        if float(times[0]) < float(t0) or float(times[-1]) > float(t1):
+        if values[0] < float(t0) or values[-1] > float(t1):
             checks.refuse(
                 "save times must lie in the run",
-                got=f"times from {float(times[0]):g} to {float(times[-1]):g}",
+                got=f"times from {values[0]:g} to {values[-1]:g}",
                 expected=f"[{float(t0):g}, {float(t1):g}]",
                 remedy="drop the others, or change t0 and t1",
             )

@@ -13,12 +13,38 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._types import Matrix, Scalar
+from .._types import Scalar
 from ..outcome import Ending
 from ..spaces import Euclidean
 from .particles import ParticleSystem
 from .solvers import Retracting
 from .stop import AbstractStop
+
+
+class EqualSteps(diffrax.AbstractStepSizeController):
+    """Steps of one length, the last one shorter if need be.
+
+    `diffrax.ConstantStepSize` fits its steps to the time that is left, so they would change from segment to segment.
+    """
+
+    def wrap(self, direction: Any) -> "EqualSteps":
+        return self
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any) -> Any:
+        return t0 + dt0, dt0
+
+    def adapt_step_size(
+        self,
+        t0: Any,
+        t1: Any,
+        y0: Any,
+        y1_candidate: Any,
+        args: Any,
+        y_error: Any,
+        error_order: Any,
+        controller_state: Any,
+    ) -> Any:
+        return True, t1, t1 + controller_state, False, controller_state, diffrax.RESULTS.successful
 
 
 class Control(eqx.Module):
@@ -31,7 +57,7 @@ class Control(eqx.Module):
     def controller(self, t: Scalar, t1: Scalar) -> diffrax.AbstractStepSizeController:
         """The step size controller of a segment."""
         if self.step is not None:
-            return diffrax.ConstantStepSize()
+            return EqualSteps()
         # Below this step the time itself is no longer resolved.
         smallest = 16 * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(t1))
         return diffrax.PIDController(self.rtol, self.atol, dtmin=smallest, force_dtmin=False)
@@ -43,7 +69,7 @@ class Segment(eqx.Module):
     y: Any
     t: Scalar
     dt: Scalar
-    saved: tuple[Float[Array, "times n d"], Matrix | None]
+    saved: tuple[Float[Array, "times n d"], Float[Array, "times d d"] | None]
     ending: Int[Array, ""]
     reached: Bool[Array, ""]
     accepted: Int[Array, ""]

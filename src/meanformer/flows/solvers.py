@@ -46,6 +46,11 @@ class Retracting(diffrax.AbstractWrappedSolver):
     def term_compatible_contr_kwargs(self):
         return self.solver.term_compatible_contr_kwargs
 
+    @property
+    def scan_kind(self):
+        # A wrapped Runge-Kutta solver counts as one, and diffrax looks for (and sets) this on it.
+        return self.solver.scan_kind  # pyright: ignore[reportAttributeAccessIssue]
+
     def order(self, terms):
         return self.solver.order(terms)
 

@@ -65,10 +65,18 @@ class WallClock(eqx.Module):
     seconds: float = eqx.field(static=True)
 
     def __init__(self, seconds: float):
-        self.seconds = float(checks.positive(seconds, "seconds", "give the run some time"))
+        self.seconds = float(checks.positive(seconds, "seconds", "give the run some time, e.g. mf.WallClock(60)"))
 
 
-def resolve_stop(stop: Any) -> tuple[tuple[AbstractStop, ...], float]:
+def _answers(rule: Any, mu: PointCloud, t: Scalar) -> bool:
+    """Whether a user's function answers yes or no about a measure."""
+    if not checks.takes(rule, 2):
+        return False
+    answer = eqx.filter_eval_shape(rule, mu, t)
+    return isinstance(answer, bool) or (getattr(answer, "shape", None) == () and answer.dtype == bool)
+
+
+def resolve_stop(stop: Any, mu: PointCloud, t: Scalar) -> tuple[tuple[AbstractStop, ...], float]:
     """The user's `stop` as rules inside the compiled run and a limit in seconds."""
     rules: list[AbstractStop] = []
     seconds = float("inf")
@@ -77,13 +85,13 @@ def resolve_stop(stop: Any) -> tuple[tuple[AbstractStop, ...], float]:
             seconds = min(seconds, rule.seconds)
         elif isinstance(rule, AbstractStop):
             rules.append(rule)
-        elif callable(rule):
+        elif callable(rule) and not isinstance(rule, type) and _answers(rule, mu, t):
             rules.append(_When(rule))
         else:
             checks.refuse(
-                "a stop rule must be callable",
-                got=repr(rule),
-                expected="mf.Stationary(1e-6), mf.WallClock(60), or a function (mu, t) -> bool",
-                remedy="wrap the condition in a function of (mu, t)",
+                "stop must be a rule, or several",
+                got=repr(rule) if isinstance(rule, (int, float, str)) else checks.described(rule),
+                expected="mf.Stationary(1e-6), mf.WallClock(60), or a function (mu, t) -> one truth value",
+                remedy="stop=mf.Stationary(1e-6), or stop=lambda mu, t: mu.radius < 1e-3",
             )
     return tuple(rules), seconds

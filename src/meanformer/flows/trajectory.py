@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
-from .._types import Points, Scalar, is_traced
+from .._types import Points, Scalar, cast
 from ..attention.schedule import Piecewise
 from ..diagnostics.clusters import Clusters, clusters
 from ..measures.cloud import PointCloud
 from ..outcome import Outcome
+from .frames import Original
 from .particles import ParticleSystem
 
 if TYPE_CHECKING:
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def _frozen(mu: PointCloud, points: Points) -> PointCloud:
-    """`mu` with other points, its weights and positions repeated along the leading axes of `points`."""
-    others = jax.tree.map(lambda a: jnp.broadcast_to(a, points.shape[:-1]), (mu.weights, mu.positions))
+    """`mu` with other points, its weights and positions repeated along the time axis of `points`."""
+    others = jax.tree.map(lambda a: jnp.broadcast_to(a[..., None, :], points.shape[:-1]), (mu.weights, mu.positions))
     return eqx.tree_at(
         lambda m: (m.points, m.weights, m.positions), mu, (points, *others), is_leaf=lambda leaf: leaf is None
     )
@@ -41,6 +43,7 @@ class Trajectory(eqx.Module):
     points: Float[Array, "times n d"]
     propagators: Float[Array, "times d d"] | None
     final_points: Float[Array, "n d"]
+    final_propagator: Float[Array, "d d"] | None
     outcome: Outcome
     stats: dict[str, Any]
     system: ParticleSystem
@@ -65,14 +68,10 @@ class Trajectory(eqx.Module):
         r"""The same run out of its rescaled frame, $x=\\Phi z$."""
         if self.propagators is None:
             return self
-        points = jnp.einsum("tij,tnj->tni", self.propagators, self.points)
-        final = points[-1]
-        return eqx.tree_at(
-            lambda run: (run.points, run.final_points, run.propagators),
-            self,
-            (points, final, None),
-            is_leaf=lambda leaf: leaf is None,
-        )
+        points = jnp.einsum("...ij,...nj->...ni", self.propagators, self.points)
+        final = jnp.einsum("...ij,...nj->...ni", self.final_propagator, self.final_points)
+        system = ParticleSystem(self.system.field, self.system.mu, self.system.space, Original())
+        return Trajectory(self.times, points, None, final, None, self.outcome, self.stats, system, self.discrete)
 
     def at(self, t: Any) -> PointCloud:
         """The state at time `t`, by cubic Hermite interpolation between save times (fourth order in their spacing)."""
@@ -83,9 +82,9 @@ class Trajectory(eqx.Module):
                 expected="one of run.times",
                 remedy="index the states: run.states[k]; or use mf.flow for continuous time",
             )
-        t = checks.scalar(t, "t").astype(self.times.dtype)
-        if not is_traced(t, self.times):
-            low, high = float(self.times[0]), float(self.times[-1])
+        t = cast(checks.scalar(t, "t"), self.times.dtype)
+        if checks.known(t, self.times):
+            low, high = (float(end) for end in np.asarray(self.times)[[0, -1]])
             if not low <= float(t) <= high:
                 checks.refuse(
                     "t must lie in the run",
@@ -93,6 +92,8 @@ class Trajectory(eqx.Module):
                     expected=f"[{low:g}, {high:g}]",
                     remedy="run longer, or save earlier times",
                 )
+        if self.times.shape[0] == 1:
+            return self.final.with_points(self.points[0])
         k = jnp.clip(jnp.searchsorted(self.times, t, side="right") - 1, 0, self.times.shape[0] - 2)
         return self.final.with_points(_hermite(self.system, self.times, self.points, self.propagators, k, t))
 

@@ -7,10 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .. import _checks as checks
-from .._types import Key, Points, Weights, cast, common_dtype, is_traced
+from .._types import Key, Points, Weights, cast, common_dtype
 
 
 def _checked_weights(weights: Any, shape: tuple[int, ...]) -> Array:
@@ -23,20 +24,22 @@ def _checked_weights(weights: Any, shape: tuple[int, ...]) -> Array:
             remedy="give one weight per point, or leave weights out for equal weights",
         )
     checks.finite(array, "weights")
-    if is_traced(array):
+    if not checks.known(array):
         return array
-    if bool((array < 0).any()):
+    values = np.asarray(array)
+    if (values < 0).any():
         checks.refuse(
             "weights must not be negative",
-            got=f"smallest weight {float(array.min()):.6g}",
+            got=f"smallest weight {float(values.min()):.6g}",
             expected="weights >= 0",
             remedy="remove the points with negative weight, or clip the weights at 0",
         )
-    defect = float(jnp.abs(array.sum(-1) - 1).max())
-    if defect > 100 * shape[-1] ** 0.5 * float(jnp.finfo(array.dtype).eps):
+    sums = values.astype(np.float64).sum(-1)
+    worst = sums.ravel()[np.abs(sums - 1).argmax()]
+    if abs(worst - 1) > 100 * shape[-1] ** 0.5 * float(jnp.finfo(array.dtype).eps):
         checks.refuse(
             "weights must sum to one",
-            got=f"a sum of {float(array.sum(-1).ravel()[0]):.12g}",
+            got=f"a sum of {worst:.12g}",
             expected="a sum of 1",
             remedy="divide by the sum: weights / weights.sum()",
         )
@@ -53,13 +56,20 @@ def _checked_positions(positions: Any, shape: tuple[int, ...]) -> Array:
             remedy="give one position per point, or call with_positions() for i/n",
         )
     checks.finite(array, "positions")
-    if not is_traced(array) and not bool(((array >= 0) & (array <= 1)).all()):
-        checks.refuse(
-            "positions must lie in [0, 1]",
-            got=f"values from {float(array.min()):.6g} to {float(array.max()):.6g}",
-            expected="0 <= s <= 1",
-            remedy="divide integer positions by the length, or call with_positions() for i/n",
-        )
+    return check_range(array, "positions")
+
+
+def check_range(array: Array, name: str) -> Array:
+    """Refuse positions outside [0, 1]."""
+    if checks.known(array):
+        values = np.asarray(array)
+        if not ((values >= 0) & (values <= 1)).all():
+            checks.refuse(
+                f"{name} must lie in [0, 1]",
+                got=f"values from {float(values.min()):.6g} to {float(values.max()):.6g}",
+                expected="0 <= s <= 1",
+                remedy="divide integer positions by the length, or call with_positions() for i/n",
+            )
     return array
 
 
@@ -147,11 +157,26 @@ class PointCloud(eqx.Module):
 
     def push(self, function: Callable[[Points], Points]) -> "PointCloud":
         r"""The push-forward $T_\#\mu$: `function` maps the array of points to an array of points."""
-        return PointCloud(function(self.points), self.weights, self.positions)
+        if not callable(function):
+            checks.refuse(
+                "push takes a function of the points",
+                got=checks.described(function),
+                expected="an array (n, d) -> an array (n, d')",
+                remedy="tokens.push(lambda x: x @ R.T)",
+            )
+        points = function(self.points)
+        if jnp.shape(points)[:-1] != self.points.shape[:-1]:
+            checks.refuse(
+                "push must keep the number of tokens",
+                got=f"shape {jnp.shape(points)} from points of shape {self.points.shape}",
+                expected=f"shape {(*self.points.shape[:-1], 'd')}".replace("'", ""),
+                remedy="map all points at once, row by row; to drop tokens make a new PointCloud",
+            )
+        return PointCloud(points, self.weights, self.positions)
 
     def resample(self, n: int, *, key: Key) -> "PointCloud":
         """`n` independent draws from this measure, with equal weights; positions travel with their tokens."""
-        n = checks.whole(n, "n")
+        n = checks.draws(n, self.d, key)
         index = jr.choice(key, self.n, (n,), p=self.weights)
         positions = None if self.positions is None else self.positions[index]
         return PointCloud(self.points[index], positions=positions)
@@ -179,13 +204,14 @@ def stack_clouds(clouds: Sequence[PointCloud]) -> PointCloud:
     velocities = jax.vmap(lambda mu: mf.velocity(field, mu))(batch)
     ```
     """
-    clouds = list(clouds)
-    if not clouds:
+    clouds = list(clouds) if isinstance(clouds, (list, tuple)) else []
+    single = [isinstance(c, PointCloud) and c.points.ndim == 2 for c in clouds]
+    if not clouds or not all(single):
         checks.refuse(
-            "no clouds to stack",
-            got="an empty list",
-            expected="at least one PointCloud",
-            remedy="pass the clouds to batch",
+            "stack_clouds takes a list of single clouds",
+            got=f"entry {single.index(False)} is not one" if clouds else "an empty list, or no list",
+            expected="at least one PointCloud with points of shape (n, d)",
+            remedy="mf.stack_clouds([short, long])",
         )
     dimensions = sorted({c.d for c in clouds})
     if len(dimensions) > 1:

@@ -5,10 +5,11 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
-from .._types import Key, cast, common_dtype, is_traced
+from .._types import Key, cast, common_dtype
 from .cloud import PointCloud
 
 
@@ -16,25 +17,28 @@ def _factor(cov: Array) -> Array:
     """A square factor L of `cov = L L^T`; semi-definite is legal, indefinite is refused."""
     size = cov.shape[0]
     scale = jnp.abs(cov).max()
-    if not is_traced(cov):
-        if float(jnp.abs(cov - cov.T).max()) > 1e-8 * float(scale):
+    if checks.known(cov):
+        values = np.asarray(cov, np.float64)
+        asymmetry, smallest = np.abs(values - values.T).max(), np.linalg.eigvalsh(values)[0]
+        rounding = max(1e-8, 100 * float(jnp.finfo(cov.dtype).eps)) * np.abs(values).max()
+        if asymmetry > rounding:
             checks.refuse(
                 "cov must be symmetric",
-                got=f"an asymmetry of {float(jnp.abs(cov - cov.T).max()):.3g}",
+                got=f"an asymmetry of {asymmetry:.3g}",
                 expected="cov == cov.T",
                 remedy="pass (cov + cov.T) / 2",
             )
-        if float(jnp.linalg.eigvalsh(cov)[0]) < -1e-8 * float(scale):
+        if smallest < -rounding:
             checks.refuse(
                 "cov must be positive semi-definite",
-                got=f"a smallest eigenvalue of {float(jnp.linalg.eigvalsh(cov)[0]):.3g}",
+                got=f"a smallest eigenvalue of {smallest:.3g}",
                 expected="eigenvalues >= 0",
-                remedy="pass a factor L instead (cov = L L^T is always legal)",
+                remedy="a variance is not negative; a Gaussian also takes factor=L, and cov = L L^T is always legal",
             )
     values, vectors = jnp.linalg.eigh(cov)
     # Round-off below zero is cut at round-off level: a singular covariance keeps its rank.
     values = jnp.where(values > size * jnp.finfo(cov.dtype).eps * scale, values, 0)
-    return vectors * jnp.sqrt(values)
+    return vectors * jnp.sqrt(values)[None]
 
 
 class Gaussian(eqx.Module):
@@ -86,7 +90,7 @@ class Gaussian(eqx.Module):
 
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""
-        n = checks.whole(n, "n")
+        n = checks.draws(n, self.d, key)
         noise = jr.normal(key, (n, self.factor.shape[1]), self.mean.dtype)
         return PointCloud(self.mean[None] + noise @ self.factor.T)
 
@@ -116,7 +120,7 @@ class Mixture(eqx.Module):
 
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""
-        n = checks.whole(n, "n")
+        n = checks.draws(n, len(self.components) * self.d, key)
         which_key, *keys = jr.split(key, 1 + len(self.components))
         which = jr.choice(which_key, len(self.components), (n,), p=self.weights)
         draws = jnp.stack([g.sample(n, key=k).points for g, k in zip(self.components, keys, strict=True)])
@@ -148,6 +152,8 @@ def gaussian_mixture(means: Any, covs: Any, weights: Any = None) -> Mixture:
         )
     covs = jnp.broadcast_to(covs, (count, d, d))
     # A cloud of the means carries the check of the weights.
+    if weights is not None:
+        weights = checks.vector(weights, "weights", count, ", one per mean")
     centres = PointCloud(means, weights)
     components = tuple(Gaussian(m, cov=c) for m, c in zip(centres.points, covs, strict=True))
     components, shares = cast((components, centres.weights), common_dtype(components, centres))

@@ -5,10 +5,11 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
-from .._types import Key, Scalar, cast, common_dtype, is_traced
+from .._types import Key, Scalar, cast, common_dtype
 from ..spaces import Sphere
 from .cloud import PointCloud
 
@@ -36,7 +37,7 @@ class UniformBall(eqx.Module):
 
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""
-        n = checks.whole(n, "n")
+        n = checks.draws(n, self.d, key)
         return PointCloud(self.centre[None] + self.radius * jr.ball(key, self.d, shape=(n,), dtype=self.centre.dtype))
 
 
@@ -63,7 +64,7 @@ class UniformCube(eqx.Module):
 
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""
-        n = checks.whole(n, "n")
+        n = checks.draws(n, self.d, key)
         unit = jr.uniform(key, (n, self.d), self.low.dtype)
         return PointCloud(self.low[None] + (self.high - self.low)[None] * unit)
 
@@ -91,7 +92,6 @@ class UniformSphere(eqx.Module):
 
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""
-        n = checks.whole(n, "n")
         return PointCloud(Sphere(self.radius).sample(n, self.d, key=key))
 
 
@@ -138,7 +138,7 @@ def uniform_cube(d: int, low: Any = -1.0, high: Any = 1.0) -> UniformCube:
             jnp.full(d, checks.scalar(value, name)) if array.ndim == 0 else checks.vector(value, name, d, " = d")
         )
     lower, upper = cast(tuple(ends), common_dtype(ends))
-    if not is_traced(lower, upper) and not bool((lower < upper).all()):
+    if checks.known(lower, upper) and not (np.asarray(lower) < np.asarray(upper)).all():
         checks.refuse(
             "a box needs low < high",
             got=f"low = {low}, high = {high}",
@@ -150,7 +150,9 @@ def uniform_cube(d: int, low: Any = -1.0, high: Any = 1.0) -> UniformCube:
 
 def uniform_sphere(d: int, radius: Any = 1.0) -> UniformSphere:
     """The uniform law on the sphere of `radius` around 0 in dimension `d`."""
-    return UniformSphere(checks.whole(d, "d"), checks.positive(radius, "radius", "pass a positive radius"))
+    return UniformSphere(
+        checks.whole(d, "d"), checks.positive(radius, "radius", "a sphere of radius 0 is a single point: use empirical")
+    )
 
 
 def empirical(points: Any, weights: Any = None) -> Empirical:

@@ -42,12 +42,14 @@ def minus_squared_distance(q: Float[Array, "m k"], k: Float[Array, "n k"]) -> Fl
 
 
 class Tokens(eqx.Module):
-    """The side of the sum that is folded: keys, weights (log-weights for `Average`), values, positions."""
+    """The side of the sum that is folded: keys, weights (log-weights for `Average`), values, positions; perhaps in
+    blocks along a leading axis.
+    """
 
-    keys: Float[Array, "n k"]
-    weights: Float[Array, " n"]
-    values: Float[Array, "n v"]
-    positions: Float[Array, " n"] | None = None
+    keys: Float[Array, "*blocks n k"]
+    weights: Float[Array, "*blocks n"]
+    values: Float[Array, "*blocks n v"]
+    positions: Float[Array, "*blocks n"] | None = None
 
 
 class AbstractReducer(eqx.Module):

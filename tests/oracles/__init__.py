@@ -1,0 +1,1 @@
+"""Reference implementations in plain NumPy, written from the mathematics and independent of the library."""

@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 failed, 2 refused input, 130 interrupted. JAX is imported 
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,14 +121,23 @@ def main() -> None:
     """The entry point: runs the command and turns errors into words and exit codes."""
     try:
         app()
-    except KeyboardInterrupt:  # typer turns most of these into exit code 130 itself
-        print("Interrupted.", file=sys.stderr)
-        sys.exit(130)
+    except KeyboardInterrupt:
+        _interrupted()
+    except SystemExit as stop:  # typer ends every command with one, and has its own for Ctrl-C
+        if stop.code == 130:
+            _interrupted()
+        raise
     except Exception as error:
         from meanformer._checks import InputError
 
-        print(
-            f"{type(error).__name__ + ': ' if not isinstance(error, InputError) else 'Refused: '}{error}",
-            file=sys.stderr,
-        )
-        sys.exit(2 if isinstance(error, InputError) else 1)
+        refused = isinstance(error, InputError)
+        print(f"{'Refused' if refused else type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(2 if refused else 1)
+
+
+def _interrupted() -> None:
+    print("Interrupted.", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: a compilation that was cut short makes the interpreter crash while it tidies up (jaxlib 0.10.1).
+    os._exit(130)

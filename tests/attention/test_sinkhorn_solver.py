@@ -60,7 +60,7 @@ def hard_problem(seed):
 
 SMALL_DEFECT_LARGE_ERROR = pytest.mark.xfail(
     raises=AssertionError,
-    reason="the solve stops on the weighted defect alone, which hides tokens of weight 1e-5; see MATH b.3, stopping",
+    reason="the solve stops on the weighted defect alone, which hides tokens of weight 1e-5 (MATH b.3, stopping)",
 )
 
 

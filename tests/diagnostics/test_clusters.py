@@ -1,8 +1,9 @@
 """Clusters of known configurations."""
 
-import meanformer as mf
 import numpy as np
 import pytest
+
+import meanformer as mf
 
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
 RNG = np.random.default_rng(70)

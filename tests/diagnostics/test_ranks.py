@@ -2,10 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-import meanformer as mf
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+
+import meanformer as mf
 
 MEASURES = (mf.stable_rank, mf.participation_ratio, mf.effective_rank)
 

@@ -2,9 +2,10 @@
 
 import jax
 import jax.numpy as jnp
-import meanformer as mf
 import numpy as np
 import pytest
+
+import meanformer as mf
 
 RNG = np.random.default_rng(72)
 Q, K, V, W = (RNG.normal(size=(3, 3)) for _ in range(4))

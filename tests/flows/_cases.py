@@ -2,8 +2,9 @@
 
 from typing import Any
 
-import meanformer as mf
 import numpy as np
+
+import meanformer as mf
 
 
 def weights(seed: int, d: int = 3, count: int = 3) -> list[np.ndarray]:

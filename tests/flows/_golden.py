@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import meanformer as mf
 import numpy as np
+
+import meanformer as mf
 
 FILE = Path(__file__).parents[1] / "golden" / "trajectories.npz"
 

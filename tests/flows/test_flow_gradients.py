@@ -3,10 +3,11 @@
 import diffrax
 import jax
 import jax.numpy as jnp
-import meanformer as mf
 import numpy as np
 import pytest
 from _cases import cloud, weights
+
+import meanformer as mf
 
 N, D = 5, 2
 FIELDS = {

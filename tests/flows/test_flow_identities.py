@@ -5,11 +5,12 @@ test_sphere_flow.py.
 """
 
 import jax.numpy as jnp
-import meanformer as mf
 import numpy as np
 import pytest
 from _cases import cloud, weights
 from _golden import relative_error
+
+import meanformer as mf
 from meanformer.reduce import exact
 
 TIGHT = {"rtol": 1e-9, "atol": 1e-12}

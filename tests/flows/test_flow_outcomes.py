@@ -4,12 +4,13 @@ import re
 
 import jax
 import jax.numpy as jnp
-import meanformer as mf
 import numpy as np
 import pytest
 from _cases import cloud, weights
-from meanformer.flows import flow as flow_module
+
+import meanformer as mf
 from meanformer.flows import progress as progress_module
+from meanformer.flows import run as run_module
 
 Q, K, V = weights(50)
 FIELD = mf.Softmax(Q, K, V)
@@ -108,7 +109,7 @@ def test_stationary_and_radius_look_at_visible_tokens_only() -> None:
 
 
 def test_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_module, "SEGMENT_STEPS", 4)
+    monkeypatch.setattr(run_module, "SEGMENT_STEPS", 4)
     run = mf.flow(FIELD, TOKENS, 5.0, stop=mf.WallClock(1e-9))
     assert run.outcome.kind == "STOPPED" and run.stats["segments"] == 1
     assert 0 < float(run.outcome.time) < 5

@@ -5,11 +5,12 @@ a trajectory may be from its reference, are those of the golden README.
 """
 
 import jax.numpy as jnp
-import meanformer as mf
 import numpy as np
 import pytest
 from _golden import KINDS, attention, embedded, load, relative_error
 from scipy.linalg import expm
+
+import meanformer as mf
 
 CASES = load()
 TIGHT = {"rtol": 1e-9, "atol": 1e-12}

@@ -3,17 +3,22 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 MEASURE = """
-import resource
+from pathlib import Path
 
 import jax
 import jax.random as jr
 import meanformer as mf
 
 
-def peak():  # kilobytes on Linux
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def peak():
+    # Not getrusage: its maximum is inherited from the process that started this one.
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) * 1024
 
 
 I = jax.numpy.eye(2)
@@ -27,10 +32,12 @@ print(peak() - before)
 """
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from Linux's /proc")
 def test_one_velocity_of_fifty_thousand_tokens() -> None:
     environment = {**os.environ, "JAX_ENABLE_X64": "1"}
     done = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     extra = int(done.stdout) / 1e9
     print(f"one exact velocity, n = 50,000, d = 2: {extra:.3f} GB above the interpreter")
-    assert extra < 1.5
+    # The tokens alone take a megabyte: less would mean that nothing was measured.
+    assert 1e-3 < extra < 1.5

@@ -1,10 +1,11 @@
 """The order of each solver, measured with constant steps against a run at the limit of double precision."""
 
 import jax.numpy as jnp
-import meanformer as mf
 import numpy as np
 import pytest
 from _cases import cloud, weights
+
+import meanformer as mf
 
 # Steps, with errors between 1e-1 and 1e-13, and the window of the mean slope. The leading error of Tsit5 is so
 # small that at these steps the next one is seen too: a slope between 5 and 6.

@@ -2,10 +2,11 @@
 
 import jax.numpy as jnp
 import jax.random as jr
-import meanformer as mf
 import numpy as np
 from _cases import weights
 from scipy.integrate import solve_ivp
+
+import meanformer as mf
 
 SPHERE = mf.Sphere()
 

@@ -4,10 +4,11 @@ from collections import Counter
 
 import jax.numpy as jnp
 import jax.random as jr
-import meanformer as mf
 import numpy as np
 import pytest
 from _cases import cloud, weights
+
+import meanformer as mf
 
 TRACES: Counter[str] = Counter()
 

@@ -2,11 +2,12 @@
 
 import jax
 import jax.numpy as jnp
-import meanformer as mf
 import numpy as np
 import pytest
 from _cases import cloud, weights
-from meanformer.flows import flow as flow_module
+
+import meanformer as mf
+from meanformer.flows import run as run_module
 
 TIGHT = {"rtol": 1e-11, "atol": 1e-13}
 Q, K, V = weights(40)
@@ -152,7 +153,7 @@ def test_layers_use_a_schedule_at_their_own_times() -> None:
 @pytest.mark.parametrize("options", [{}, {"solver": "euler", "step": 0.03}], ids=["adaptive", "constant step"])
 def test_a_run_cut_in_segments_is_the_same_run(options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = mf.flow(FIELD, TOKENS, 2.0, save=17, **{**TIGHT, **options})
-    monkeypatch.setattr(flow_module, "SEGMENT_STEPS", 3)
+    monkeypatch.setattr(run_module, "SEGMENT_STEPS", 3)
     cut = mf.flow(FIELD, TOKENS, 2.0, save=17, **{**TIGHT, **options})
     assert cut.stats["segments"] >= cut.stats["steps"] / 3 > whole.stats["segments"]
     assert cut.outcome.kind == whole.outcome.kind == "REACHED"

@@ -59,7 +59,9 @@ def folded(name, logit, q, k, weights, values, positions=None, asked=None):
         weights = jnp.where(some, jnp.log(jnp.where(some, weights, 1)), -jnp.inf)
     reducer = {"average": exact.Average(), "sum": exact.Sum(jnp.tanh), "argmax": exact.ArgmaxAverage()}[name]
     positions, asked = (None if a is None else jnp.asarray(a) for a in (positions, asked))
-    out = exact.fold_tokens(reducer, logit, q, exact.Tokens(k, weights, values, positions), asked)
+    # Compiled as a whole: a new function each time, because the block sizes are read when it is traced.
+    fold = jax.jit(lambda q, tokens, asked: exact.fold_tokens(reducer, logit, q, tokens, asked))
+    out = fold(q, exact.Tokens(k, weights, values, positions), asked)
     return out if name == "average" else (out, None)
 
 

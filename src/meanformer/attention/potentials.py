@@ -7,8 +7,8 @@ $$f_i=-\operatorname{lse}_j(c_{ij}+g_j+\log w_j),\qquad(\mathcal Tg)_j=-\operato
 
 and the column sums are $a_j=e^{g_j-(\mathcal Tg)_j}$. It maximises the concave semi-dual $\sum w_if_i+\sum w_jg_j$,
 whose gradient is $w_j(1-a_j)$ and whose Hessian is $-(\mathrm{diag}(wa)-P^\top WP)$, $P$ the row-stochastic plan.
-Sweeps are used while they contract fast; then damped Newton steps, if need be down a ladder of temperatures. Their linear
-systems are solved by conjugate gradients with blocked products, directly where the cloud is no larger than one block.
+Sweeps are used while they contract fast; then damped Newton steps, if need be down a ladder of temperatures. Their
+linear systems are solved by conjugate gradients with blocked products, or directly where a block holds all pairs.
 """
 
 from collections.abc import Callable
@@ -81,7 +81,7 @@ class Problem(eqx.Module):
 
     @property
     def small(self) -> bool:
-        """Whether a matrix over pairs of tokens is no larger than a block of logits: then systems are solved directly."""
+        """Whether one block of logits holds all pairs of tokens, so that linear systems are solved directly."""
         return self.weights.size <= QUERY_BLOCK
 
     @property
@@ -153,7 +153,7 @@ def _scaled_solve(problem: Problem, g: Array, mass: Array, rhs: Array, tol: Scal
         doubled = 2 * g + log_weights(problem.weights) - problem.heated(jnp.asarray(2, g.dtype)).columns(2 * f)[1]
         sums = jnp.where(mass > 0, mass / jnp.where(mass > 0, problem.weights, 1), 1)
         diagonal = jnp.maximum(1 - jnp.exp(doubled) / sums, SMALLEST_DIAGONAL)
-        return cg(matvec, b, tol=tol, maxiter=CG_STEPS, M=lambda h: h / diagonal[:, None])[0]
+        return cg(matvec, b, tol=tol, maxiter=CG_STEPS, M=lambda h: h / diagonal[:, None])[0]  # pyright: ignore[reportArgumentType]
 
     # Said to be symmetric here, because reverse mode cannot transpose a solver by itself.
     solver = directly if problem.small else iteratively
@@ -203,8 +203,8 @@ def _newton(problem: Problem, g: Array, tol: Array, max_steps: Array) -> tuple[A
 def _sweeps(problem: Problem, guess: Array, tol: Array, max_iter: Array) -> tuple[Array, Array]:
     r"""Sweeps, as long as they contract fast; returns `g` and how many there were.
 
-    For symmetric logits a sweep is half as long and averaged, $g\leftarrow\frac12(g+f)$: it then contracts by $\frac12$ or
-    better when $B\succeq0$, whatever the temperature (MATH b.3).
+    For symmetric logits a sweep is half as long and averaged, $g\leftarrow\frac12(g+f)$: it then contracts by $\frac12$
+    or better when $B\succeq0$, whatever the temperature (MATH b.3).
     """
     symmetric = problem.symmetric
 

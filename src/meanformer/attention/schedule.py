@@ -121,9 +121,39 @@ class Piecewise(AbstractField):
         return self.fields[int(np.searchsorted(self.breaks, float(t), side="right"))].terms(t)
 
 
+def _piecewise(node: Any) -> bool:
+    return isinstance(node, Piecewise)
+
+
+def breaks_of(field: AbstractField) -> tuple[float, ...]:
+    """The breaks of all piecewise parts of a field, in order."""
+    found: set[float] = set()
+    for node in jax.tree.leaves(field, is_leaf=_piecewise):
+        if isinstance(node, Piecewise):
+            found |= {*node.breaks, *(b for inner in node.fields for b in breaks_of(inner))}
+    return tuple(sorted(found))
+
+
+def frozen(field: AbstractField, t: float) -> AbstractField:
+    """The field with each piecewise part replaced by its piece at time `t`, continuous up to both its breaks."""
+
+    def freeze(node: Any) -> Any:
+        if not isinstance(node, Piecewise):
+            return node
+        return frozen(node.fields[int(np.searchsorted(node.breaks, t, side="right"))], t)
+
+    return jax.tree.map(freeze, field, is_leaf=_piecewise)
+
+
+def pieces_of(field: AbstractField) -> tuple[AbstractField, ...]:
+    """The field between its breaks, first to last."""
+    breaks = breaks_of(field)
+    return tuple(frozen(field, t) for t in (*(b - 1 for b in breaks[:1]), *breaks)) if breaks else (field,)
+
+
 def check_velocity(field: Any, mu: Any, t: Scalar, where: str = "") -> None:
     """Refuse what does not move the tokens of `mu`, from time `t` on."""
-    for piece in field.fields if isinstance(field, Piecewise) else (field,):
+    for piece in pieces_of(field) if isinstance(field, AbstractField) else (field,):
         check_square(piece, mu, t, where)
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .._types import Scalar, cast, common_dtype
 from ..attention.base import AbstractField, act
-from ..attention.schedule import Piecewise, check_velocity, is_constant
+from ..attention.schedule import breaks_of, check_velocity, is_constant, pieces_of
 from ..measures.cloud import PointCloud
 
 # Nodes of Gauss-Legendre quadrature for weights that depend on time.
@@ -52,11 +52,9 @@ def support_bound(field: AbstractField, mu: PointCloud, t1: Any, t0: Any = 0.0) 
         )
     check_velocity(field, mu, t0)
     field, mu, t0, t1 = cast((field, mu, t0, t1), common_dtype(field, field.terms(t0), mu))
-    if not isinstance(field, Piecewise):
-        return _grown(field, mu.radius, t0, t1)
     radius: Array | None = mu.radius
-    ends = [t0, *(jnp.clip(jnp.asarray(b, t0.dtype), t0, t1) for b in field.breaks), t1]
-    for piece, start, end in zip(field.fields, ends[:-1], ends[1:], strict=True):
+    ends = [t0, *(jnp.clip(jnp.asarray(b, t0.dtype), t0, t1) for b in breaks_of(field)), t1]
+    for piece, start, end in zip(pieces_of(field), ends[:-1], ends[1:], strict=True):
         radius = None if radius is None else _grown(piece, radius, start, end)
     return radius
 

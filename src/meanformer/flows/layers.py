@@ -60,7 +60,8 @@ def layers(
         check_masked_sinkhorn(layer, measure, jnp.zeros(()))
     space = resolve_space(space, measure.points)
     dtype = common_dtype(fields, [f.terms(jnp.zeros(())) for f in fields], measure)
-    fields, measure, step, space = cast((fields, measure, step, space), dtype)
+    fields = tuple(cast(layer, dtype) for layer in fields)
+    measure, step, space = cast((measure, step, space), dtype)
     state_bytes = measure.points.size * measure.points.dtype.itemsize
     # Even without their states, layers have a time each.
     checks.fits_in_memory(

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._types import Points, Scalar, cast
-from ..attention.schedule import Piecewise
+from ..attention.schedule import breaks_of, frozen
 from ..diagnostics.clusters import Clusters, clusters
 from ..measures.cloud import PointCloud
 from ..outcome import Outcome
@@ -140,16 +140,10 @@ class Trajectory(eqx.Module):
         return animate_run(self, path, **options)
 
 
-def _piece(system: ParticleSystem, times: Array, k: Array) -> ParticleSystem:
-    """The system on the interval k, where its weights are continuous: breaks are always save times."""
-    if not isinstance(system.field, Piecewise):
-        return system
-    index = int(system.field.index((times[k] + times[k + 1]) / 2))
-    return eqx.tree_at(lambda s: s.field, system, system.field.fields[index])
-
-
 def _hermite(system: ParticleSystem, times: Array, points: Array, propagators: Any, k: Array, t: Scalar) -> Points:
-    system = _piece(system, times, k)
+    if breaks_of(system.field):  # breaks are save times, so the weights are continuous between two of those
+        middle = float(times[k] + times[k + 1]) / 2
+        system = eqx.tree_at(lambda s: s.field, system, frozen(system.field, middle))
 
     def end(i: Array) -> tuple[Array, Array]:
         y = system.frame.state(points[i], None if propagators is None else propagators[i])

@@ -1,0 +1,169 @@
+"""A run as a sequence of segments, on the host; or as one segment per piece, under tracing."""
+
+import time as clock
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._types import Scalar
+from ..attention.solved import sinkhorn_excess
+from ..measures.cloud import PointCloud
+from ..outcome import Ending, Outcome
+from .particles import ParticleSystem
+from .progress import Progress
+from .segment import Control, Segment, run_segment
+from .stop import AbstractStop
+from .trajectory import Trajectory
+
+# Steps in a segment: as many as take about SEGMENT_SECONDS, so that progress is seen and a clock is kept.
+SEGMENT_STEPS = 64
+SEGMENT_SECONDS = 2.0
+PAIRS_PER_SECOND = 2e8
+
+
+def segment_steps(n: int, limit: int) -> int:
+    """How many steps a segment takes, from the number of tokens alone: equal runs have equal segments."""
+    seconds_per_step = 6 * n**2 / PAIRS_PER_SECOND
+    return max(1, min(SEGMENT_STEPS, limit, int(SEGMENT_SECONDS / seconds_per_step)))
+
+
+def _first_step(t0: Scalar, t1: Scalar) -> Scalar:
+    """A cautious first step: error control makes it right within a few steps."""
+    return 0.01 * jnp.minimum(t1 - t0, 1)
+
+
+def traced_run(
+    system: ParticleSystem,
+    pieces: list[tuple[ParticleSystem, Scalar]],
+    solver: diffrax.AbstractSolver,
+    control: Control,
+    rules: tuple[AbstractStop, ...],
+    adjoint: diffrax.AbstractAdjoint,
+    limit: int,
+    times: Array,
+    t0: Scalar,
+) -> Trajectory:
+    """One segment per piece, with arrays for an outcome."""
+    y, t, saved = system.start(), t0, None
+    ending = jnp.asarray(int(Ending.REACHED))
+    accepted = rejected = jnp.zeros((), int)
+    for piece, end in pieces:
+        segment = run_segment(piece, solver, control, rules, adjoint, limit, y, t, end, _first_step(t, end), times)
+        # A piece after a failed one does not count: its rows and its state stay as they were.
+        alive = ending == Ending.REACHED
+        inside = alive & (times >= t)
+        saved = segment.saved if saved is None else _choose(inside, segment.saved, saved)
+        y = _choose(alive, segment.y, y)
+        ending = jnp.where(alive, segment.ending, ending)
+        accepted, rejected = accepted + segment.accepted, rejected + segment.rejected
+        t = jnp.where(alive, segment.t, t)
+    assert saved is not None
+    stats = {"steps": accepted, "rejected": rejected}
+    points, propagators = saved
+    return Trajectory(times, points, propagators, *system.saved(t, y), Outcome(ending, t), stats, system, False)
+
+
+def _choose(mask: Array, new: Any, old: Any) -> Any:
+    """`new` where `mask` holds, else `old`; the mask runs along the leading axes."""
+
+    def chosen(a: Array, b: Array) -> Array:
+        return jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b)
+
+    return jax.tree.map(chosen, new, old)
+
+
+def host_run(
+    system: ParticleSystem,
+    pieces: list[tuple[ParticleSystem, Scalar]],
+    solver: diffrax.AbstractSolver,
+    control: Control,
+    rules: tuple[AbstractStop, ...],
+    limit: int,
+    times: Array,
+    t0: Scalar,
+    bar: Progress,
+    began: float,
+    seconds: float,
+) -> Trajectory:
+    """Segment after segment; between them, progress is shown, and clocks and Sinkhorn problems are looked at."""
+    y, t, ending = system.start(), t0, Ending.REACHED
+    known = np.asarray(times)
+    rows: list[Any] = [None] * len(known)
+    if known[0] == float(t0):
+        rows[0] = jax.tree.map(np.asarray, _saved(system, t0, y))
+    stats: dict[str, Any] = {"steps": 0, "rejected": 0, "segments": 0}
+    adjoint = diffrax.DirectAdjoint()
+
+    def keep(segment: Segment, start: float) -> None:
+        saved = jax.tree.map(np.asarray, segment.saved)
+        for i in np.flatnonzero((known > start) & (known <= float(segment.t))):
+            rows[i] = jax.tree.map(lambda a, i=i: a[i].copy(), saved)
+
+    for piece, end in pieces:
+        dt, done = _first_step(t, end), False
+        while not done and ending == Ending.REACHED:
+            budget = min(SEGMENT_STEPS, limit - stats["steps"] - stats["rejected"])
+            segment = run_segment(piece, solver, control, rules, adjoint, budget, y, t, end, dt, times)
+            keep(segment, float(t))
+            stats["steps"] += int(segment.accepted)
+            stats["rejected"] += int(segment.rejected)
+            stats["segments"] += 1
+            y, t, dt = segment.y, segment.t, segment.dt
+            bar.update(float(t), stats["steps"])
+            done, ending = bool(segment.reached), Ending(int(segment.ending))
+            spent = stats["steps"] + stats["rejected"]
+            if ending == Ending.STEP_LIMIT and spent < limit:
+                ending = Ending.REACHED  # the segment's own limit: the next one goes on
+            if ending == Ending.REACHED and not done and clock.monotonic() - began > seconds:
+                ending = Ending.STOPPED
+            excess = sinkhorn_excess(piece.field, _original(piece, t, y), t)
+            if excess is not None:
+                stats["sinkhorn_error"] = max(stats.get("sinkhorn_error", 0.0), float(excess[0]))
+                if bool(excess[1]) and ending == Ending.REACHED:
+                    ending = Ending.SINKHORN_STALLED
+        if ending != Ending.REACHED:
+            break
+    return _assemble(system, known, rows, t0, t, y, ending, {**stats, "seconds": clock.monotonic() - began})
+
+
+@eqx.filter_jit
+def _saved(system: ParticleSystem, t: Scalar, y: Any) -> Any:
+    return system.saved(t, y)
+
+
+def _original(system: ParticleSystem, t: Scalar, y: Any) -> PointCloud:
+    """The measure out of its frame, where the field acts."""
+    points, propagator = _saved(system, t, y)
+    return system.mu.with_points(points if propagator is None else points @ propagator.T)
+
+
+def _assemble(
+    system: ParticleSystem,
+    known: np.ndarray,
+    rows: list[Any],
+    t0: Scalar,
+    t: Scalar,
+    y: Any,
+    ending: Ending,
+    stats: dict[str, Any],
+) -> Trajectory:
+    """The trajectory up to where it is resolved; a run that ended between save times keeps its last state too."""
+    final = jax.tree.map(np.asarray, _saved(system, t, y))
+    kept = [(time, row) for time, row in zip(known, rows, strict=True) if row is not None and np.isfinite(row[0]).all()]
+    whole = np.isfinite(final[0]).all()
+    if ending != Ending.REACHED and whole and (not kept or float(t) > kept[-1][0]):
+        kept.append((float(t), final))
+    if not kept:  # not even the first save time is resolved: the start is
+        kept.append((float(t0), jax.tree.map(np.asarray, _saved(system, t0, system.start()))))
+    if not whole:
+        final = kept[-1][1]
+    points, propagators = jax.tree.map(lambda *a: jnp.stack(a), *(row for _, row in kept))
+    final_points, final_propagator = jax.tree.map(jnp.asarray, final)
+    times = jnp.asarray([time for time, _ in kept], t.dtype)
+    outcome = Outcome(jnp.asarray(int(ending)), t)
+    return Trajectory(times, points, propagators, final_points, final_propagator, outcome, stats, system, False)

@@ -1,0 +1,171 @@
+"""What `flow` is asked to do, checked before any computing."""
+
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .. import _checks as checks
+from .._types import Scalar, as_array, cast, common_dtype, is_traced
+from ..attention.base import AbstractField
+from ..attention.hardmax import Hardmax
+from ..attention.schedule import Piecewise, Scheduled, breaks_of, check_velocity, frozen, pieces_of
+from ..attention.solved import check_masked_sinkhorn
+from ..measures.cloud import PointCloud
+from ..spaces import Euclidean, resolve_space
+from .frames import Original, Rescaled
+from .particles import ParticleSystem
+from .segment import Control
+
+
+def checked_system(
+    field: Any, measure: PointCloud, t0: Any, t1: Any, space: Any, frame: Any
+) -> tuple[ParticleSystem, Scalar, Scalar]:
+    """The system that moves, and its time span, in one dtype."""
+    t0, t1 = checks.scalar(t0, "t0"), _checked_end(t1)
+    if not is_traced(t0, t1) and not float(t1) > float(t0):
+        checks.refuse(
+            "a flow runs forward in time",
+            got=f"t0 = {float(t0):g}, t1 = {float(t1):g}",
+            expected="t1 > t0",
+            remedy="swap them; to go backwards, flow the field -1.0 * field",
+        )
+    field = _as_field(field, t0, t1)
+    check_velocity(field, measure, t0)
+    dtype = common_dtype(field, [piece.terms(t0) for piece in pieces_of(field)], measure)
+    field, measure, t0, t1 = cast((field, measure, t0, t1), dtype)
+    for piece in pieces_of(field):
+        check_masked_sinkhorn(piece, measure, t0)
+    space = resolve_space(space, measure.points)
+    if frame is not None and not isinstance(frame, Rescaled):
+        checks.refuse(
+            "frame is not known", got=repr(frame), expected="mf.Rescaled() or None", remedy="pass frame=mf.Rescaled()"
+        )
+    if frame is not None and not isinstance(space, Euclidean):
+        checks.refuse(
+            "the rescaled frame is Euclidean",
+            got=f"frame=Rescaled() with space={type(space).__name__}()",
+            expected="one of the two",
+            remedy="tokens on a sphere stay bounded: leave out frame=",
+        )
+    bound = Original() if frame is None else frame.bind(field, t0)
+    return ParticleSystem(field, measure, cast(space, dtype), bound), t0, t1
+
+
+def _as_field(field: Any, t0: Scalar, t1: Scalar) -> Any:
+    """A list of fields, one per layer, as equal pieces of the time span."""
+    if (
+        not isinstance(field, (list, tuple))
+        or not all(isinstance(layer, AbstractField) for layer in field)
+        or not field
+    ):
+        return field
+    known_span(t0, t1)
+    return Piecewise(field, np.linspace(float(t0), float(t1), len(field) + 1)[1:-1].tolist())
+
+
+def known_span(t0: Scalar, t1: Scalar) -> None:
+    """Refuse end times that are traced, where breaks must be placed between them."""
+    if not checks.known(t0, t1):
+        checks.refuse(
+            "a piecewise field needs known end times",
+            got="traced t0 or t1",
+            expected="numbers",
+            remedy="keep t0 and t1 out of the arguments of jit, vmap and grad",
+        )
+
+
+def _checked_end(t1: Any) -> Scalar:
+    array = checks.to_array(t1, "t1", "a number")
+    if array.ndim == 0 and checks.known(array) and float(array) == np.inf:
+        checks.refuse(
+            "t1 must be finite: no run reaches infinity",
+            got="t1 = inf",
+            expected="a finite time",
+            remedy="give a finite t1 and stop=mf.Stationary(1e-6)",
+        )
+    return checks.scalar(t1, "t1")
+
+
+def checked_control(
+    system: ParticleSystem, solver: diffrax.AbstractSolver, rtol: Any, atol: Any, step: Any, t0: Scalar, given: Any
+) -> Control:
+    """How the solver chooses its steps; `given` is the dtype in which the tokens came."""
+    dtype = system.mu.points.dtype
+    default_rtol, default_atol = (1e-6, 1e-9) if float(jnp.finfo(dtype).eps) < 1e-10 else (1e-4, 1e-6)
+    # Tokens given in a lower precision than the field's have no more digits than that, if digits are asked for.
+    digits = dtype if rtol is None else given
+    unit = float(jnp.finfo(digits).eps)
+    rtol = checks.positive(default_rtol if rtol is None else rtol, "rtol", "1e-6 is the default")
+    atol = checks.positive(default_atol if atol is None else atol, "atol", "1e-9 is the default")
+    if checks.known(rtol) and float(rtol) >= 1:
+        checks.refuse(
+            "rtol must be below 1",
+            got=f"rtol = {float(rtol):g}",
+            expected="a relative error",
+            remedy="1e-6 is the default, 1e-3 is coarse",
+        )
+    if checks.known(rtol) and float(rtol) < 50 * unit:
+        checks.refuse(
+            "rtol is too strict for the dtype",
+            got=f"rtol = {float(rtol):.3g} for {digits} tokens",
+            expected=f"rtol >= {50 * unit:.2g}",
+            remedy="loosen rtol, or pass float64 tokens: points.astype('float64')",
+        )
+    if step is not None:
+        step = cast(checks.positive(step, "step", "give the length of each step, e.g. step=0.01"), dtype)
+    elif not isinstance(solver, diffrax.AbstractAdaptiveSolver):
+        checks.refuse(
+            "this solver has no error estimate",
+            got=f"{type(solver).__name__} without a step",
+            expected="step=..., or a solver with error control",
+            remedy="flow(..., step=0.01), or solver='tsit5'",
+        )
+    elif _contains((system.field, [piece.terms(t0) for piece in pieces_of(system.field)]), Hardmax):
+        name = type(system.field).__name__
+        checks.refuse(
+            "hardmax is discontinuous: error control fails on it",
+            got="Hardmax without a step" if name == "Hardmax" else f"Hardmax inside {name}, without a step",
+            expected="a constant step",
+            remedy="flow(..., solver='euler', step=0.01), or mf.layers",
+        )
+    return Control(cast(rtol, dtype), cast(atol, dtype), step)
+
+
+def _contains(tree: Any, kind: type) -> bool:
+    """Whether a field has a part of this kind, at any depth."""
+    nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, kind))
+    return any(isinstance(node, kind) for node in nodes)
+
+
+def schedule_is_traced(field: AbstractField, t0: Scalar) -> bool:
+    """Whether a schedule's function closes over traced arrays, which its leaves do not show."""
+    nodes = jax.tree.leaves(field, is_leaf=lambda node: isinstance(node, Scheduled))
+    return any(isinstance(node, Scheduled) and is_traced(node.function(t0)) for node in nodes)
+
+
+def with_breaks(times: Array, field: AbstractField, t0: Scalar, t1: Scalar) -> Array:
+    """Save times with the breaks of a piecewise field among them, so that no interval contains one."""
+    inner = [b for b in breaks_of(field) if checks.known(times, t0, t1) and float(t0) < b < float(t1)]
+    if not inner:
+        return times
+    return jnp.asarray(np.unique(np.concatenate([np.asarray(times), np.asarray(inner, times.dtype)])))
+
+
+def pieces(system: ParticleSystem, t0: Scalar, t1: Scalar) -> list[tuple[ParticleSystem, Scalar]]:
+    """The run as systems with continuous weights, each with its end time: no step crosses a break."""
+    breaks = breaks_of(system.field)
+    if not breaks:
+        return [(system, t1)]
+    known_span(t0, t1)
+    inner = [as_array(b, t0.dtype) for b in breaks if float(t0) < b < float(t1)]
+    starts, ends = [t0, *inner], [*inner, t1]
+    middles = [(float(a) + float(b)) / 2 for a, b in zip(starts, ends, strict=True)]
+    return [
+        (eqx.tree_at(lambda s: s.field, system, frozen(system.field, middle)), end)
+        for middle, end in zip(middles, ends, strict=True)
+    ]

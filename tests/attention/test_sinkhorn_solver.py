@@ -58,13 +58,7 @@ def hard_problem(seed):
     return X, w / w.sum(), Q, K, rng.normal(size=(2, 2))
 
 
-SMALL_DEFECT_LARGE_ERROR = pytest.mark.xfail(
-    raises=AssertionError,
-    reason="the solve stops on the weighted defect alone, which hides tokens of weight 1e-5 (MATH b.3, stopping)",
-)
-
-
-@pytest.mark.parametrize("seed", [21, 22, 51, 160, 231, pytest.param(73, marks=SMALL_DEFECT_LARGE_ERROR)])
+@pytest.mark.parametrize("seed", [21, 22, 51, 160, 231, 73, 91, 389])
 def test_hard_problem(seed):
     X, w, Q, K, V = hard_problem(seed)
     C = (X @ Q.T) @ (X @ K.T).T
@@ -75,7 +69,7 @@ def test_hard_problem(seed):
     for _ in range(2000):
         f = -dense.lse(C + g + np.log(w), 1)
         g = -dense.lse(C.T + f + np.log(w), 1)
-    assert error(dense.normalised(C + g + np.log(w)) @ (X @ V.T), want) > 1e-3
+    assert error(dense.normalised(C + g + np.log(w)) @ (X @ V.T), want) > 1e-7
     field = mf.Sinkhorn(Q, K, V, tol=1e-13)
     found = field.potentials(mf.PointCloud(X, w))
     assert bool(found.converged) and int(found.newton_steps) > 0

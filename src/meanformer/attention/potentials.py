@@ -12,7 +12,7 @@ linear systems are solved by conjugate gradients with blocked products, or direc
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -45,7 +45,7 @@ class Potentials(eqx.Module):
 
     `g` is in the gauge $\sum_jw_jg_j=0$; `f` is its row update, so that every row of $k=e^{f\oplus g+c}$ is a
     probability against the weights exactly. `error` is the column defect $\sum_jw_j|a_j-1|$ at `g`; `converged` says
-    whether it is below the tolerance asked, or below what the rounding of large logits allows (MATH b.1).
+    whether every column is right up to the tolerance, or up to what the rounding of large logits allows (MATH b.1).
     """
 
     f: Float[Array, " n"]
@@ -54,6 +54,15 @@ class Potentials(eqx.Module):
     sweeps: Int[Array, ""]
     newton_steps: Int[Array, ""]
     converged: Bool[Array, ""]
+
+
+class Report(NamedTuple):
+    """How a problem was solved; the fields are those of `Potentials`."""
+
+    error: Array
+    sweeps: Array
+    newton_steps: Array
+    converged: Array
 
 
 class Problem(eqx.Module):
@@ -123,6 +132,10 @@ class Problem(eqx.Module):
         r"""$\sum_jw_j|a_j-1|$."""
         return jnp.sum(self.weights * jnp.abs(jnp.expm1(g - swept)))
 
+    def worst_defect(self, g: Array, swept: Array) -> Scalar:
+        r"""$\max_j|a_j-1|$ over the visible tokens: the weighted sum would hide tokens of tiny weight."""
+        return jnp.max(jnp.where(self.weights > 0, jnp.abs(jnp.expm1(g - swept)), 0))
+
     def centred(self, g: Float[Array, " n"]) -> Float[Array, " n"]:
         r"""`g` in the gauge $\sum_jw_jg_j=0$."""
         return g - jnp.sum(self.weights * g)
@@ -160,11 +173,14 @@ def _scaled_solve(problem: Problem, g: Array, mass: Array, rhs: Array, tol: Scal
     return jax.lax.custom_linear_solve(operator, (root * rhs)[:, None], solver, symmetric=True)[:, 0] / safe
 
 
-def _newton(problem: Problem, g: Array, tol: Array, max_steps: Array) -> tuple[Array, Array, Array]:
-    """Damped Newton steps, each followed by a sweep, until the defect is below `tol`."""
+def _newton(problem: Problem, g: Array, tol: Array, max_steps: Array) -> tuple[Array, Array, Array, Array]:
+    """Damped Newton steps, each followed by a sweep, until every column is right up to `tol`.
+
+    Returns `g`, its weighted and its worst defect, and the number of steps.
+    """
 
     def step(carry: Any) -> Any:
-        g, swept, error, best, stalled, count = carry
+        g, swept, error, _, best, stalled, count = carry
         column_sums = jnp.exp(g - swept)
         # (diag(wa) - P^T W P) d = w (1 - a), divided by wa
         direction = _scaled_solve(
@@ -185,19 +201,20 @@ def _newton(problem: Problem, g: Array, tol: Array, max_steps: Array) -> tuple[A
         better = reached < error
         g = problem.centred(jnp.where(better, candidate_swept, swept))
         swept = problem.sweep(g)
-        error = problem.defect(g, swept)
-        stalled = jnp.where(error < 0.99 * best, 0, stalled + 1)
-        return g, swept, error, jnp.minimum(best, error), stalled, count + 1
+        worst = problem.worst_defect(g, swept)
+        stalled = jnp.where(worst < 0.99 * best, 0, stalled + 1)
+        return g, swept, problem.defect(g, swept), worst, jnp.minimum(best, worst), stalled, count + 1
 
     def unfinished(carry: Any) -> Array:
-        _, _, error, _, stalled, count = carry
-        return (error > tol) & (stalled < STALL) & (count < max_steps)
+        _, _, _, worst, _, stalled, count = carry
+        return (worst > tol) & (stalled < STALL) & (count < max_steps)
 
     swept = problem.sweep(g)
-    error = problem.defect(g, swept)
+    worst = problem.worst_defect(g, swept)
     none = jnp.zeros((), max_steps.dtype)
-    g, _, error, *_, count = jax.lax.while_loop(unfinished, step, (g, swept, error, error, none, none))
-    return g, error, count
+    start = (g, swept, problem.defect(g, swept), worst, worst, none, none)
+    g, _, error, worst, *_, count = jax.lax.while_loop(unfinished, step, start)
+    return g, error, worst, count
 
 
 def _sweeps(problem: Problem, guess: Array, tol: Array, max_iter: Array) -> tuple[Array, Array]:
@@ -211,11 +228,11 @@ def _sweeps(problem: Problem, guess: Array, tol: Array, max_iter: Array) -> tupl
     def averaged(g: Array) -> tuple[Array, Array]:
         mirrored = problem.mirrored(g)
         mirrored = mirrored + jnp.sum(problem.weights * (g - mirrored))
-        return (g + mirrored) / 2, problem.defect(g, mirrored)
+        return (g + mirrored) / 2, problem.worst_defect(g, mirrored)
 
     def alternating(g: Array) -> tuple[Array, Array]:
         swept = problem.sweep(g)
-        return swept, problem.defect(g, swept)
+        return swept, problem.worst_defect(g, swept)
 
     def step(carry: Any) -> Any:
         g, error, _, count = carry
@@ -234,7 +251,7 @@ def _sweeps(problem: Problem, guess: Array, tol: Array, max_iter: Array) -> tupl
     return g, count
 
 
-def _solve(problem: Problem, guess: Array, tol: Array, max_iter: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+def _solve(problem: Problem, guess: Array, tol: Array, max_iter: Array) -> tuple[Array, Report]:
     """Sweeps, then Newton steps; if they fail, Newton steps down a ladder of temperatures.
 
     At a high temperature every problem is easy, and the solution, scaled, is a good start at half that temperature.
@@ -244,34 +261,30 @@ def _solve(problem: Problem, guess: Array, tol: Array, max_iter: Array) -> tuple
     hottest = jnp.minimum(1, EASY_LOGIT / problem.largest_logit)
 
     def level(carry: Any) -> Any:
-        heat, g, _, climbed, count = carry
+        heat, g, _, _, climbed, count = carry
         last = heat >= 1
         target = jnp.where(last, tol, jnp.maximum(tol, 1e-3))
         budget = (max_iter - sweeps - cost * count + cost - 1) // cost
         budget = jnp.where(climbed, budget, jnp.minimum(budget, FIRST_STEPS))
-        g, error, steps = _newton(problem.heated(heat), g, target, budget)
-        climb = last & (error > tol) & ~climbed
+        g, error, worst, steps = _newton(problem.heated(heat), g, target, budget)
+        climb = last & (worst > tol) & ~climbed
         cooler = jnp.where(climb, hottest, jnp.minimum(1, 2 * heat))
         g = jnp.where(climb, 0, g * jnp.where(last, 1, cooler / heat))
-        # The error at a high temperature says nothing about the problem itself.
-        return (
-            jnp.where(last & ~climb, jnp.inf, cooler),
-            g,
-            jnp.where(last, error, jnp.inf),
-            climbed | climb,
-            count + steps,
-        )
+        # No temperature is left after the last level; the climb to the top of the ladder is made once.
+        heat = jnp.where(last & ~climb, jnp.inf, cooler)
+        return heat, g, error, worst <= tol, climbed | climb, count + steps
 
     def unfinished(carry: Any) -> Array:
         return jnp.isfinite(carry[0])
 
-    start = (jnp.ones_like(tol), g, jnp.full_like(tol, jnp.inf), jnp.asarray(False), jnp.zeros_like(sweeps))
-    _, g, error, _, steps = jax.lax.while_loop(unfinished, level, start)
-    return g, (error, sweeps, steps)
+    no = jnp.asarray(False)
+    start = (jnp.ones_like(tol), g, jnp.full_like(tol, jnp.inf), no, no, jnp.zeros_like(sweeps))
+    _, g, error, converged, _, steps = jax.lax.while_loop(unfinished, level, start)
+    return g, Report(error, sweeps, steps, converged)
 
 
 @jax.custom_jvp
-def _root(problem: Problem, guess: Array, tol: Array, max_iter: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+def _root(problem: Problem, guess: Array, tol: Array, max_iter: Array) -> tuple[Array, Report]:
     """The solution as a function of the problem alone; the other arguments only say how to find it."""
     return _solve(problem, guess, tol, max_iter)
 
@@ -283,17 +296,16 @@ def _root_jvp(primals: Any, tangents: Any) -> Any:
     g, report = _root(*primals)
     _, moved = jax.jvp(lambda p: p.sweep(g), (problem,), (tangents[0],))
     g_dot = _scaled_solve(problem, g, problem.weights, moved, 1e-11, 1e-14)
-    error, *counts = report
-    no_tangents = (jnp.zeros_like(error), *(np.zeros(c.shape, jax.dtypes.float0) for c in counts))
+    no_tangents = Report(jnp.zeros_like(report.error), *(np.zeros(c.shape, jax.dtypes.float0) for c in report[1:]))
     return (g, report), (g_dot, no_tangents)
 
 
 def solve(problem: Problem, guess: Float[Array, " n"], tol: Scalar, max_iter: Int[Array, ""]) -> Potentials:
     """The potentials, differentiable in the queries, keys and weights by the implicit function theorem (both modes)."""
     tol = jnp.maximum(tol, jax.lax.stop_gradient(problem.rounding))
-    g, (error, sweeps, steps) = _root(problem, jax.lax.stop_gradient(guess), tol, max_iter)
+    g, report = _root(problem, jax.lax.stop_gradient(guess), tol, max_iter)
     g = problem.centred(jnp.where(problem.weights > 0, g, 0))
     f = problem.rows(g)[1]
     # Tokens of zero weight are not in the problem; their potential is the one off the support.
     g = jnp.where(problem.weights > 0, g, problem.columns(f)[1])
-    return Potentials(f, g, error, sweeps, steps, error <= tol)
+    return Potentials(f, g, *report)

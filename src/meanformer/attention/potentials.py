@@ -173,14 +173,18 @@ def _scaled_solve(problem: Problem, g: Array, mass: Array, rhs: Array, tol: Scal
     return jax.lax.custom_linear_solve(operator, (root * rhs)[:, None], solver, symmetric=True)[:, 0] / safe
 
 
-def _newton(problem: Problem, g: Array, tol: Array, max_steps: Array) -> tuple[Array, Array, Array, Array]:
+def _newton(
+    problem: Problem, g: Array, tol: Array, max_steps: Array, polish: Array
+) -> tuple[Array, Array, Array, Array]:
     """Damped Newton steps, each followed by a sweep, until every column is right up to `tol`.
 
-    Returns `g`, its weighted and its worst defect, and the number of steps.
+    Small defects do not bound the potentials of a badly conditioned problem, so `polish` asks for one more step.
+    Returns `g`, its weighted defect, the worst defect that was reached, and the number of steps.
     """
 
     def step(carry: Any) -> Any:
-        g, swept, error, _, best, stalled, count = carry
+        g, swept, error, best, _, stalled, count = carry
+        polished = ~polish | (best <= tol)
         column_sums = jnp.exp(g - swept)
         # (diag(wa) - P^T W P) d = w (1 - a), divided by wa
         direction = _scaled_solve(
@@ -203,18 +207,19 @@ def _newton(problem: Problem, g: Array, tol: Array, max_steps: Array) -> tuple[A
         swept = problem.sweep(g)
         worst = problem.worst_defect(g, swept)
         stalled = jnp.where(worst < 0.99 * best, 0, stalled + 1)
-        return g, swept, problem.defect(g, swept), worst, jnp.minimum(best, worst), stalled, count + 1
+        return g, swept, problem.defect(g, swept), jnp.minimum(best, worst), polished, stalled, count + 1
 
     def unfinished(carry: Any) -> Array:
-        _, _, _, worst, _, stalled, count = carry
-        return (worst > tol) & (stalled < STALL) & (count < max_steps)
+        *_, best, polished, stalled, count = carry
+        return ~((best <= tol) & polished) & (stalled < STALL) & (count < max_steps)
 
     swept = problem.sweep(g)
     worst = problem.worst_defect(g, swept)
     none = jnp.zeros((), max_steps.dtype)
-    start = (g, swept, problem.defect(g, swept), worst, worst, none, none)
-    g, _, error, worst, *_, count = jax.lax.while_loop(unfinished, step, start)
-    return g, error, worst, count
+    # A start that is good enough comes from sweeps that contract fast: well conditioned.
+    start = (g, swept, problem.defect(g, swept), worst, ~polish | (worst <= tol), none, none)
+    g, _, error, best, *_, count = jax.lax.while_loop(unfinished, step, start)
+    return g, error, best, count
 
 
 def _sweeps(problem: Problem, guess: Array, tol: Array, max_iter: Array) -> tuple[Array, Array]:
@@ -266,7 +271,7 @@ def _solve(problem: Problem, guess: Array, tol: Array, max_iter: Array) -> tuple
         target = jnp.where(last, tol, jnp.maximum(tol, 1e-3))
         budget = (max_iter - sweeps - cost * count + cost - 1) // cost
         budget = jnp.where(climbed, budget, jnp.minimum(budget, FIRST_STEPS))
-        g, error, worst, steps = _newton(problem.heated(heat), g, target, budget)
+        g, error, worst, steps = _newton(problem.heated(heat), g, target, budget, last)
         climb = last & (worst > tol) & ~climbed
         cooler = jnp.where(climb, hottest, jnp.minimum(1, 2 * heat))
         g = jnp.where(climb, 0, g * jnp.where(last, 1, cooler / heat))

@@ -22,6 +22,7 @@ class L2(AbstractTempered):
     """
 
     averages: ClassVar[bool] = True
+    __init__ = AbstractTempered.__init__  # named here for type checkers
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         unit = jnp.sqrt(self.tau)

@@ -24,6 +24,7 @@ class Linear(AbstractTempered):
     """
 
     averages: ClassVar[bool] = False
+    __init__ = AbstractTempered.__init__  # named here for type checkers
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         queries, keys = self.maps.queries(x) / self.tau, self.maps.keys(mu.points)

@@ -59,10 +59,10 @@ class Potentials(eqx.Module):
 class Report(NamedTuple):
     """How a problem was solved; the fields are those of `Potentials`."""
 
-    error: Array
-    sweeps: Array
-    newton_steps: Array
-    converged: Array
+    error: Any
+    sweeps: Any
+    newton_steps: Any
+    converged: Any
 
 
 class Problem(eqx.Module):

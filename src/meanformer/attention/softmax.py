@@ -26,6 +26,7 @@ class Softmax(AbstractTempered):
     """
 
     averages: ClassVar[bool] = True
+    __init__ = AbstractTempered.__init__  # named here for type checkers
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         tokens = averaged_tokens(mu, self.maps.keys(mu.points), values)

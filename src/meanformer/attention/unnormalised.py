@@ -22,6 +22,7 @@ class Unnormalised(AbstractTempered):
     """
 
     averages: ClassVar[bool] = False
+    __init__ = AbstractTempered.__init__  # named here for type checkers
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         tokens = averaged_tokens(mu, self.maps.keys(mu.points), values)

@@ -3,9 +3,6 @@ r"""The tour: the same tokens through every kind of attention, side by side.
 Each kind gets weights, a horizon and a frame in which it shows what is typical of it; the captions say what.
 """
 
-# pyright: reportCallIssue=false
-# (it takes an eqx.Module without an __init__ of its own for a plain dataclass, though Softmax and others inherit one)
-
 import dataclasses
 import json
 import time

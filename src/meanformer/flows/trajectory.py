@@ -65,7 +65,7 @@ class Trajectory(eqx.Module):
         return self.system.mu.with_points(self.final_points)
 
     def original(self) -> "Trajectory":
-        r"""The same run out of its rescaled frame, $x=\\Phi z$."""
+        r"""The same run out of its rescaled frame, $x=\Phi z$."""
         if self.propagators is None:
             return self
         points = jnp.einsum("...ij,...nj->...ni", self.propagators, self.points)

@@ -392,13 +392,7 @@ CALLS = [
         "one",
         "columns",
     ),
-    (
-        lambda: mf.flow(2.0 * mf.Piecewise([SOFTMAX] * 2, [0.5]), TOKENS, 1.0),
-        "piecewise",
-        "Scaled",
-        "outermost",
-        "2.0 *",
-    ),
+    (lambda: mf.flow([SOFTMAX, I], TOKENS, 1.0), "an attention field", "type list", "mf.Softmax", "attention kind"),
     (lambda: mf.flow(mf.Causal(mf.Sinkhorn(I, I, I)), LONGER, 1.0), "O(n^3) per sweep", "514", "at most 512", "fewer"),
     (lambda: mf.log_times(5, 0.0), "first must be positive", "first = 0", "first > 0", "the first time after t0"),
     (lambda: mf.Stationary(-1.0), "speed must be positive", "speed = -1", "speed > 0", "stop completely"),
@@ -455,7 +449,7 @@ def as_a_user(monkeypatch):
 
     jaxtyping.config.update("jaxtyping_disable", True)
     yield lambda: [
-        monkeypatch.setattr(f"meanformer.flows.{place}", too_late) for place in ("flow.run_segment", "layers._run")
+        monkeypatch.setattr(f"meanformer.flows.{place}", too_late) for place in ("run.run_segment", "layers._run")
     ]
     jaxtyping.config.update("jaxtyping_disable", False)
 

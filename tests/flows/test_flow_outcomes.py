@@ -121,6 +121,10 @@ def test_sinkhorn_stalled_is_reported() -> None:
     assert run.outcome.kind == "SINKHORN_STALLED" and not run.outcome.ok
     assert "max_iter" in str(run.outcome)
     assert run.stats["sinkhorn_error"] > float(field.tol)
+    # Layers, and runs under tracing, say it too.
+    assert mf.layers(field, TOKENS, 4).outcome.kind == "SINKHORN_STALLED"
+    traced = jax.jit(lambda points: mf.flow(field, TOKENS.with_points(points), 1.0, save=2).outcome)(TOKENS.points)
+    assert traced.kind == "SINKHORN_STALLED"
     # The same program with enough iterations arrives.
     fine = mf.flow(mf.Sinkhorn(3 * Q, 3 * K, V), TOKENS, 1.0)
     assert fine.outcome.kind == "REACHED" and fine.stats["sinkhorn_error"] <= 1e-10
@@ -165,3 +169,10 @@ def test_progress_bar_writes_and_changes_nothing(
     captured = capfd.readouterr()
     assert "flow" in captured.err and "steps" in captured.err and captured.out == ""
     np.testing.assert_array_equal(shown.points, quiet.points)
+
+
+def test_layers_that_overflow_keep_their_last_state() -> None:
+    run = mf.layers(mf.Unnormalised(9 * Q, K, V), TOKENS, 20, step=1.0)
+    assert run.outcome.kind == "NOT_FINITE" and float(run.outcome.time) < 20
+    assert np.isfinite(run.final.points).all()
+    assert not np.isfinite(run.points[int(run.outcome.time) + 1]).all()

@@ -13,8 +13,8 @@ from .. import _checks as checks
 from .._types import Points, Scalar, cast, common_dtype, is_traced
 from ..attention.base import AbstractField
 from ..attention.heads import stack, stackable
-from ..attention.schedule import check_velocity
-from ..attention.solved import check_masked_sinkhorn
+from ..attention.schedule import breaks_of, check_velocity
+from ..attention.solved import check_masked_sinkhorn, sinkhorn_excess
 from ..measures.cloud import PointCloud
 from ..outcome import Ending, Outcome
 from ..spaces import AbstractSpace, resolve_space
@@ -72,15 +72,21 @@ def layers(
     period, stacked = _stacked(fields, count)
     system = ParticleSystem(fields[0], measure, space, Original())
     points = _run(system, stacked, step, count // period, save == "all")
-    final = points[-1]
+    # The last resolved state, if the tokens left the floating-point range.
+    finite = jnp.isfinite(points).all(axis=(1, 2))
+    last = jnp.max(jnp.where(finite, jnp.arange(finite.size), 0))
     times = step * jnp.arange(count + 1, dtype=dtype)
-    ending: Any = jnp.where(jnp.isfinite(final).all(), int(Ending.REACHED), int(Ending.NOT_FINITE))
+    kept = times if save == "all" else times[jnp.asarray([0, count])]
+    ending: Any = jnp.where(finite[-1], int(Ending.REACHED), int(Ending.NOT_FINITE))
+    for layer, index, t in ((fields[0], 0, times[0]), (fields[-1], -1, times[-1])):
+        excess = None if breaks_of(layer) else sinkhorn_excess(layer, measure.with_points(points[index]), t)
+        if excess is not None:
+            ending = jnp.where((ending == Ending.REACHED) & excess[1], int(Ending.SINKHORN_STALLED), ending)
     stats: dict[str, Any] = {"steps": count, "rejected": 0}
     if not is_traced(points):
         jax.block_until_ready(points)
         stats["seconds"] = clock.monotonic() - began
-    kept = times if save == "all" else times[jnp.asarray([0, count])]
-    return Trajectory(kept, points, None, final, None, Outcome(ending, times[-1]), stats, system, True)
+    return Trajectory(kept, points, None, points[last], None, Outcome(ending, kept[last]), stats, system, True)
 
 
 def _checked_layers(field: Any, depth: int | None) -> tuple[tuple[AbstractField, ...], int]:

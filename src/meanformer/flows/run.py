@@ -26,10 +26,10 @@ SEGMENT_SECONDS = 2.0
 PAIRS_PER_SECOND = 2e8
 
 
-def segment_steps(n: int, limit: int) -> int:
+def segment_steps(n: int) -> int:
     """How many steps a segment takes, from the number of tokens alone: equal runs have equal segments."""
     seconds_per_step = 6 * n**2 / PAIRS_PER_SECOND
-    return max(1, min(SEGMENT_STEPS, limit, int(SEGMENT_SECONDS / seconds_per_step)))
+    return max(1, min(SEGMENT_STEPS, int(SEGMENT_SECONDS / seconds_per_step)))
 
 
 def _first_step(t0: Scalar, t1: Scalar) -> Scalar:
@@ -56,10 +56,14 @@ def traced_run(
         segment = run_segment(piece, solver, control, rules, adjoint, limit, y, t, end, _first_step(t, end), times)
         # A piece after a failed one does not count: its rows and its state stay as they were.
         alive = ending == Ending.REACHED
+        looks = [sinkhorn_excess(piece.field, _original(piece, *seen), t) for seen in ((t, y), (segment.t, segment.y))]
         inside = alive & (times >= t)
         saved = segment.saved if saved is None else _choose(inside, segment.saved, saved)
         y = _choose(alive, segment.y, y)
         ending = jnp.where(alive, segment.ending, ending)
+        for excess in looks:
+            if excess is not None:
+                ending = jnp.where((ending == Ending.REACHED) & excess[1], int(Ending.SINKHORN_STALLED), ending)
         accepted, rejected = accepted + segment.accepted, rejected + segment.rejected
         t = jnp.where(alive, segment.t, t)
     assert saved is not None
@@ -98,6 +102,14 @@ def host_run(
         rows[0] = jax.tree.map(np.asarray, _saved(system, t0, y))
     stats: dict[str, Any] = {"steps": 0, "rejected": 0, "segments": 0}
     adjoint = diffrax.DirectAdjoint()
+    usual = segment_steps(system.mu.n)
+
+    def look_at_sinkhorn(piece: ParticleSystem) -> Ending:
+        excess = sinkhorn_excess(piece.field, _original(piece, t, y), t)
+        if excess is None:
+            return Ending.REACHED
+        stats["sinkhorn_error"] = max(stats.get("sinkhorn_error", 0.0), float(excess[0]))
+        return Ending.SINKHORN_STALLED if bool(excess[1]) else Ending.REACHED
 
     def keep(segment: Segment, start: float) -> None:
         saved = jax.tree.map(np.asarray, segment.saved)
@@ -106,8 +118,9 @@ def host_run(
 
     for piece, end in pieces:
         dt, done = _first_step(t, end), False
+        ending = look_at_sinkhorn(piece)
         while not done and ending == Ending.REACHED:
-            budget = min(SEGMENT_STEPS, limit - stats["steps"] - stats["rejected"])
+            budget = min(usual, limit - stats["steps"] - stats["rejected"])
             segment = run_segment(piece, solver, control, rules, adjoint, budget, y, t, end, dt, times)
             keep(segment, float(t))
             stats["steps"] += int(segment.accepted)
@@ -121,11 +134,8 @@ def host_run(
                 ending = Ending.REACHED  # the segment's own limit: the next one goes on
             if ending == Ending.REACHED and not done and clock.monotonic() - began > seconds:
                 ending = Ending.STOPPED
-            excess = sinkhorn_excess(piece.field, _original(piece, t, y), t)
-            if excess is not None:
-                stats["sinkhorn_error"] = max(stats.get("sinkhorn_error", 0.0), float(excess[0]))
-                if bool(excess[1]) and ending == Ending.REACHED:
-                    ending = Ending.SINKHORN_STALLED
+            if ending == Ending.REACHED:
+                ending = look_at_sinkhorn(piece)
         if ending != Ending.REACHED:
             break
     return _assemble(system, known, rows, t0, t, y, ending, {**stats, "seconds": clock.monotonic() - began})

@@ -19,14 +19,17 @@ _guard.check_installed_jax()
 _guard.enable_x64()
 
 if TYPE_CHECKING:
+    from meanformer._checks import InputError as InputError
     from meanformer.attention.affine import Affine as Affine
     from meanformer.attention.apply import push_attention as push_attention
     from meanformer.attention.apply import velocity as velocity
     from meanformer.attention.base import AbstractField as AbstractField
+    from meanformer.attention.base import View as View
     from meanformer.attention.causal import Causal as Causal
     from meanformer.attention.hardmax import Hardmax as Hardmax
     from meanformer.attention.heads import MultiHead as MultiHead
     from meanformer.attention.kernel import AbstractAttention as AbstractAttention
+    from meanformer.attention.kernel import Projections as Projections
     from meanformer.attention.l2 import L2 as L2
     from meanformer.attention.linear import Linear as Linear
     from meanformer.attention.norm import LayerNorm as LayerNorm
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from meanformer.flows.layers import layers as layers
     from meanformer.flows.save import linear_times as linear_times
     from meanformer.flows.save import log_times as log_times
+    from meanformer.flows.stop import AbstractStop as AbstractStop
     from meanformer.flows.stop import RadiusAbove as RadiusAbove
     from meanformer.flows.stop import Stationary as Stationary
     from meanformer.flows.stop import WallClock as WallClock
@@ -62,7 +66,9 @@ if TYPE_CHECKING:
     from meanformer.measures.laws import uniform_ball as uniform_ball
     from meanformer.measures.laws import uniform_cube as uniform_cube
     from meanformer.measures.laws import uniform_sphere as uniform_sphere
+    from meanformer.outcome import Ending as Ending
     from meanformer.outcome import Outcome as Outcome
+    from meanformer.spaces import AbstractSpace as AbstractSpace
     from meanformer.spaces import Euclidean as Euclidean
     from meanformer.spaces import Sphere as Sphere
 
@@ -80,6 +86,8 @@ _EXPORTS: dict[str, str] = {
     "empirical": "meanformer.measures.laws",
     "AbstractField": "meanformer.attention.base",
     "AbstractAttention": "meanformer.attention.kernel",
+    "View": "meanformer.attention.base",
+    "Projections": "meanformer.attention.kernel",
     "Softmax": "meanformer.attention.softmax",
     "L2": "meanformer.attention.l2",
     "Sinkhorn": "meanformer.attention.sinkhorn",
@@ -101,7 +109,10 @@ _EXPORTS: dict[str, str] = {
     "push_attention": "meanformer.attention.apply",
     "Euclidean": "meanformer.spaces",
     "Sphere": "meanformer.spaces",
+    "AbstractSpace": "meanformer.spaces",
     "Outcome": "meanformer.outcome",
+    "Ending": "meanformer.outcome",
+    "InputError": "meanformer._checks",
     "flow": "meanformer.flows.flow",
     "layers": "meanformer.flows.layers",
     "Rescaled": "meanformer.flows.frames",
@@ -110,6 +121,7 @@ _EXPORTS: dict[str, str] = {
     "Stationary": "meanformer.flows.stop",
     "RadiusAbove": "meanformer.flows.stop",
     "WallClock": "meanformer.flows.stop",
+    "AbstractStop": "meanformer.flows.stop",
     "Trajectory": "meanformer.flows.trajectory",
     "clusters": "meanformer.diagnostics.clusters",
     "effective_rank": "meanformer.diagnostics.spectra",

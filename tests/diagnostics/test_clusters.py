@@ -65,3 +65,21 @@ def test_one_point_up_to_rounding(scale: float) -> None:
     assert mf.clusters(mf.PointCloud(np.tile(point, (5, 1)))).count == 1
     assert mf.clusters(mf.PointCloud(point)).count == 1
     assert mf.clusters(mf.PointCloud(np.tile(point, (5, 1)) * (1 + 1e-16 * np.arange(5)[:, None]))).count == 1
+
+
+def test_tight_clusters_take_linear_memory_and_the_same_answer(monkeypatch):
+    """Cells and listed pairs agree, on draws with many ties and links of exactly the tolerance."""
+    from meanformer.diagnostics import clusters as module
+
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        x = rng.normal(size=(rng.integers(1, 60), rng.integers(1, 4))).round(1)
+        tolerance = float(rng.choice([0.02, 0.1, 0.3]))
+        monkeypatch.setattr(module, "FEW_PAIRS", 10**9)
+        listed = mf.clusters(mf.PointCloud(x), tolerance)
+        monkeypatch.setattr(module, "FEW_PAIRS", 0)
+        cells = mf.clusters(mf.PointCloud(x), tolerance)
+        np.testing.assert_array_equal(cells.labels, listed.labels)
+    tight = np.concatenate([rng.normal(size=(20_000, 2)) * 1e-4, 5 + rng.normal(size=(20_000, 2)) * 1e-4])
+    monkeypatch.setattr(module, "FEW_PAIRS", 50)  # 4e8 pairs, if they were listed
+    assert mf.clusters(mf.PointCloud(tight)).count == 2

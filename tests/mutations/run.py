@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +39,7 @@ class Mutant(NamedTuple):
 FIELDS = "tests/attention/test_golden_fields.py"
 IDENTITIES = "tests/attention/test_identities.py"
 COMBINATIONS = "tests/attention/test_combinations.py"
+CONVENTIONS = "tests/attention/test_conventions.py"
 SOLVER = "tests/attention/test_sinkhorn_solver.py"
 RUNS = "tests/flows/test_golden_trajectories.py"
 FLOW_IDENTITIES = "tests/flows/test_flow_identities.py"
@@ -105,7 +106,7 @@ MUTANTS = [
         "sigmoid_per_token",
         "sigmoid per token: + log n for - log n",
         (("attention/sigmoid.py", "self.bias - jnp.log(count)", "self.bias + jnp.log(count)"),),
-        (IDENTITIES, COMBINATIONS),
+        (f"{CONVENTIONS}::test_sigmoid_per_token_is_the_sum_of_networks",),
     ),
     Mutant(
         "unnormalised_normalised",
@@ -163,10 +164,10 @@ MUTANTS = [
             (
                 "reduce/exact.py",
                 "logits == new_top[:, None], tokens.weights[None, :], 0)",
-                "logits == new_top[:, None], 1.0, 0)",
+                "logits == new_top[:, None], jnp.ones_like(tokens.weights)[None, :], 0)",
             ),
         ),
-        (f"{FIELDS}::test_velocity[hardmax]", SUMS),
+        (f"{CONVENTIONS}::test_hardmax_shares_ties_by_weight",),
     ),
     Mutant(
         "maximum_not_rescaled",
@@ -367,7 +368,7 @@ MUTANTS = [
         "no_retraction_of_steps",
         "sphere: states are brought back when saved, not after a step",
         (("flows/solvers.py", "return self.retract(y1), error", "return y1, error"),),
-        (SPHERE,),
+        ("tests/flows/test_sphere_steps.py",),
     ),
     Mutant(
         "no_projection",
@@ -384,7 +385,7 @@ MUTANTS = [
     Mutant(
         "layers_time",
         "layers read a schedule one layer late",
-        (("flows/layers.py", "(index * period + place)", "(index * period + place + 1)"),),
+        (("flows/layers.py", "starts = times[:-1].reshape(-1, period)", "starts = times[1:].reshape(-1, period)"),),
         (f"{TRAJECTORY}::test_layers_use_a_schedule_at_their_own_times",),
     ),
     Mutant(
@@ -478,7 +479,8 @@ def main() -> int:
 
     survivors, catchers = 0, set()
     with ThreadPoolExecutor(options.jobs) as pool:
-        for mutant, test, seconds in pool.map(verdict, chosen):
+        for done in as_completed([pool.submit(verdict, mutant) for mutant in chosen]):
+            mutant, test, seconds = done.result()
             caught = test is not None and test.startswith("tests/")
             survivors += not caught
             catchers |= {test} if caught else set()

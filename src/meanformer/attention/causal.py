@@ -17,7 +17,7 @@ class Causal(AbstractField):
     - softmax, L2, hardmax renormalise over the visible tokens;
     - sigmoid, linear, unnormalised integrate over the visible tokens, without a division; with `prefix=True` they
       are divided by the mass seen;
-    - Sinkhorn is solved on the visible tokens with renormalised weights, once per position: $O(n^3)$ per sweep.
+    - Sinkhorn is solved on the visible tokens with renormalised weights, once per query: $O(n^3)$ per sweep.
 
     **Arguments:** `field`, any field, also a sum or several heads; `prefix`, see above.
     """

@@ -21,19 +21,19 @@ class AbstractNorm(eqx.Module):
         """Normalise each row."""
 
 
-def _gains(scale: Any, bias: Any, eps: Any) -> tuple[Array | None, Array | None, Array]:
+def _gains(scale: Any, bias: Any, eps: Any) -> tuple[Array | None, Array | None, float]:
     scale = None if scale is None else checks.vector(scale, "scale")
     size = None if scale is None else scale.shape[0]
     bias = None if bias is None else checks.vector(bias, "bias", size, " as scale" if size else "")
-    eps = checks.scalar(eps, "eps")
-    if checks.known(eps) and float(eps) < 0:
+    eps = float(checks.scalar(eps, "eps"))
+    if eps < 0:
         checks.refuse(
             "eps must not be negative",
-            got=f"eps = {float(eps):g}",
+            got=f"eps = {eps:g}",
             expected="eps >= 0",
             remedy="it is added to the variance; 1e-5 is the default",
         )
-    return cast((scale, bias, eps), common_dtype(scale, bias) if scale is not None or bias is not None else eps.dtype)
+    return *cast((scale, bias), common_dtype(scale, bias)), eps
 
 
 class LayerNorm(AbstractNorm):
@@ -43,7 +43,7 @@ class LayerNorm(AbstractNorm):
 
     scale: Vector | None
     bias: Vector | None
-    eps: Scalar
+    eps: float = eqx.field(static=True)
 
     def __init__(self, scale: Any = None, bias: Any = None, eps: Any = 1e-5):
         self.scale, self.bias, self.eps = _gains(scale, bias, eps)
@@ -58,7 +58,7 @@ class RMSNorm(AbstractNorm):
 
     scale: Vector | None
     bias: Vector | None
-    eps: Scalar
+    eps: float = eqx.field(static=True)
 
     def __init__(self, scale: Any = None, bias: Any = None, eps: Any = 1e-5):
         self.scale, self.bias, self.eps = _gains(scale, bias, eps)

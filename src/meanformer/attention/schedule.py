@@ -37,8 +37,8 @@ class Scheduled(AbstractField):
             )
         self.function = function
 
-    def at(self, t: Scalar, dtype: Any) -> AbstractField:
-        """The field at time `t`, in `dtype`."""
+    def at(self, t: Scalar) -> AbstractField:
+        """The field at time `t`."""
         field = self.function(t)
         if not isinstance(field, AbstractField):
             checks.refuse(
@@ -47,13 +47,20 @@ class Scheduled(AbstractField):
                 expected="e.g. mf.Softmax(Q(t), K(t), V(t))",
                 remedy="wrap the matrices in an attention kind",
             )
-        return cast(field, dtype)
+        if breaks_of(field):
+            checks.refuse(
+                "a schedule is continuous in time",
+                got="a function that returns a Piecewise field",
+                expected="weights continuous in t",
+                remedy="put the schedules inside: mf.Piecewise([mf.Scheduled(a), mf.Scheduled(b)], breaks)",
+            )
+        return field
 
     def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
-        return self.at(t, x.dtype).evaluate(mu, x, t, view)
+        return cast(self.at(t), x.dtype).evaluate(mu, x, t, view)
 
     def terms(self, t: Scalar) -> tuple[Term, ...]:
-        return self.at(t, t.dtype).terms(t)
+        return self.at(t).terms(t)
 
 
 class Piecewise(AbstractField):

@@ -29,18 +29,17 @@ class Sinkhorn(AbstractAttention):
     With `kernel="dot"`, $c=Qx\cdot Ky/\varepsilon$; with `kernel="distance"`, $c=-|Qx-Ky|^2/\varepsilon$, which is
     the dot kernel at $\varepsilon/2$. Only the effective matrix `B` matters.
 
-    **Arguments:** `Q`, `K`, `V` and biases as for `Softmax`; `eps` divides the whole exponent; `tol` bounds the column
-    defect $\sum_jw_j|\sum_iw_ik_{ij}-1|$; `max_iter` bounds sweeps and Newton steps together. Rows are
+    **Arguments:** `Q`, `K`, `V` and biases as for `Softmax`; `eps` divides the whole exponent; `tol` bounds the
+    defect $|\sum_iw_ik_{ij}-1|$ of every column; `max_iter` bounds sweeps and Newton steps together. Rows are
     probabilities even when the iteration stops early. `potentials(mu)` reports how well the problem was solved; a
-    flow whose problems were not solved says so in its outcome. Masked, it costs $O(n^3)$ per sweep: more than 512
-    tokens need `allow_large_causal=True`.
+    flow looks at its problems at the ends of its segments, and says in its outcome when they were not solved. Masked,
+    it costs $O(n^3)$ per sweep: more than 512 tokens need `allow_large_causal=True`.
     """
 
     maps: Projections
     eps: Scalar
     tol: Scalar
     max_iter: Int[Array, ""]
-    guess: Float[Array, " n"] | None
     kernel: str = eqx.field(static=True)
     allow_large_causal: bool = eqx.field(static=True)
     averages: ClassVar[bool] = True
@@ -74,7 +73,6 @@ class Sinkhorn(AbstractAttention):
                 remedy="leave tol out: 1e-10 is the default in float64",
             )
         self.max_iter = jnp.asarray(checks.whole(max_iter, "max_iter"))
-        self.guess = None
         self.allow_large_causal = checks.flag(allow_large_causal, "allow_large_causal")
 
     @property
@@ -85,15 +83,11 @@ class Sinkhorn(AbstractAttention):
     def potentials(self, mu: PointCloud, guess: Float[Array, " n"] | None = None) -> Potentials:
         """The potentials on the tokens of `mu`, with sweeps, Newton steps and marginal error.
 
-        `guess` starts the iteration (any `g` of the same tokens); by default that of the field, else the exact
+        `guess` starts the iteration (any `g` of the same tokens, e.g. of a nearby cloud); by default the exact
         potentials of the Gaussian with the same mean and covariance.
         """
         check_field(self, mu, jnp.zeros(()))
-        if guess is not None:
-            guess = checks.vector(guess, "guess", mu.n, ", one per token")
-        else:
-            # A guess of another length belongs to another cloud.
-            guess = self.guess if self.guess is not None and self.guess.shape == (mu.n,) else self._gaussian_guess(mu)
+        guess = self._gaussian_guess(mu) if guess is None else checks.vector(guess, "guess", mu.n, ", one per token")
         return _solve(self._problem(mu), guess, self.tol, self.max_iter)
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:

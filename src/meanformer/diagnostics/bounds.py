@@ -55,7 +55,8 @@ def support_bound(field: AbstractField, mu: PointCloud, t1: Any, t0: Any = 0.0) 
     radius: Array | None = mu.radius
     ends = [t0, *(jnp.clip(jnp.asarray(b, t0.dtype), t0, t1) for b in breaks_of(field)), t1]
     for piece, start, end in zip(pieces_of(field), ends[:-1], ends[1:], strict=True):
-        radius = None if radius is None else _grown(piece, radius, start, end)
+        if radius is not None and not (checks.known(start, end) and float(start) == float(end)):
+            radius = _grown(piece, radius, start, end)
     return radius
 
 

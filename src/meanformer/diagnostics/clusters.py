@@ -10,10 +10,13 @@ from scipy.spatial import KDTree
 from .. import _checks as checks
 from ..measures.cloud import PointCloud
 
+# Pairs per token up to which they are simply listed.
+FEW_PAIRS = 50
+
 
 class Clusters(NamedTuple):
     """`count` clusters; the cluster `labels[i]` of each token (-1: zero weight); `centres` and `weights` of the
-    clusters.
+    clusters; and the distance `tolerance` at which tokens are linked.
     """
 
     count: int
@@ -26,31 +29,59 @@ class Clusters(NamedTuple):
 def clusters(mu: PointCloud, tolerance: float = 0.01) -> Clusters:
     r"""Single-linkage clusters: connected components of the graph $|x_i-x_j|\le\delta$ (MATH g).
 
-    $\delta$ is `tolerance` times the diameter of the bounding box of the tokens. Deterministic and independent of
-    the order of the tokens; tokens of zero weight belong to no cluster. A cloud that is one point up to rounding is
-    one cluster.
+    $\delta$ is `tolerance` times the diameter of the bounding box of the tokens. Deterministic and independent of the
+    order of the tokens; tokens of zero weight belong to no cluster. A cloud that is one point up to rounding is one
+    cluster. Memory is linear in the number of tokens, however tight the clusters are.
     """
     tolerance = float(checks.positive(tolerance, "tolerance", "a fraction of the diameter, e.g. 0.01"))
-    if not isinstance(mu, PointCloud) or mu.points.ndim != 2 or not checks.known(mu.points):
-        checks.refuse(
-            "clusters are those of one known PointCloud",
-            got=f"points of shape {mu.points.shape}" if isinstance(mu, PointCloud) else checks.described(mu),
-            expected="a PointCloud with points of shape (n, d), outside jit",
-            remedy="wrap points in mf.PointCloud; of a run take run.final or run.states[k]",
-        )
     points, weights = np.asarray(mu.points, float), np.asarray(mu.weights, float)
     seen = np.flatnonzero(weights > 0)
     points = points[seen]
     diameter = float(np.linalg.norm(np.ptp(points, axis=0)))
     # The rounding of the coordinates themselves is no distance.
     delta = max(tolerance * diameter, 1e-12 * float(np.abs(points).max(initial=0.0)))
-    pairs = KDTree(points).query_pairs(delta, output_type="ndarray")
-    graph = coo_matrix((np.ones(len(pairs), bool), (pairs[:, 0], pairs[:, 1])), shape=(len(points),) * 2)
-    count, component = connected_components(graph, directed=False)
+    count, component = _linked(points, delta) if delta > 0 else (1, np.zeros(len(points), int))
     labels = np.full(mu.n, -1)
     labels[seen] = component
     masses = np.bincount(component, weights[seen], minlength=count)
-    centres = (
-        np.stack([np.bincount(component, weights[seen] * c, minlength=count) for c in points.T], 1) / masses[:, None]
-    )
-    return Clusters(int(count), labels, centres, masses, delta)
+    centres = [np.bincount(component, weights[seen] * coordinate, minlength=count) for coordinate in points.T]
+    return Clusters(count, labels, np.stack(centres, 1) / masses[:, None], masses, delta)
+
+
+def _linked(points: np.ndarray, delta: float) -> tuple[int, np.ndarray]:
+    """Connected components at distance `delta`: how many, and the number of each point's."""
+    tree = KDTree(points)
+    if tree.count_neighbors(tree, delta) <= FEW_PAIRS * len(points):
+        return _components(tree.query_pairs(delta, output_type="ndarray"), np.arange(len(points)))
+    return _linked_by_cells(points, delta)
+
+
+def _linked_by_cells(points: np.ndarray, delta: float) -> tuple[int, np.ndarray]:
+    """The same, without the many pairs inside a tight cluster.
+
+    Points of a cell of side delta / sqrt(d) are all linked, so only cells must be linked to each other: two cells by
+    their closest points.
+    """
+    corner = np.floor((points - points.min(axis=0)) * (np.sqrt(points.shape[1]) / delta * (1 + 1e-9)))
+    _, cell = np.unique(corner, axis=0, return_inverse=True)
+    cell = cell.ravel()
+    members = np.split(np.argsort(cell, kind="stable"), np.cumsum(np.bincount(cell))[:-1])
+    trees = [KDTree(points[m]) for m in members]
+    # Any point of a cell is within delta of all the others, so cells can only touch if two such points are near.
+    near = KDTree(points[[m[0] for m in members]]).query_pairs(3 * delta, output_type="ndarray")
+    links = []
+    for a, b in near:
+        few, many = (a, b) if len(members[a]) <= len(members[b]) else (b, a)
+        distances, _ = trees[many].query(points[members[few]], distance_upper_bound=np.nextafter(delta, np.inf))
+        if distances.min() <= delta:
+            links.append((a, b))
+    return _components(np.array(links, int).reshape(-1, 2), cell)
+
+
+def _components(links: np.ndarray, node: np.ndarray) -> tuple[int, np.ndarray]:
+    """Components of the graph of `links`, for points that sit at its nodes, numbered by first appearance."""
+    size = int(node.max()) + 1
+    graph = coo_matrix((np.ones(len(links), bool), (links[:, 0], links[:, 1])), shape=(size, size))
+    count, component = connected_components(graph, directed=False)
+    _, start, label = np.unique(component[node], return_index=True, return_inverse=True)
+    return int(count), np.argsort(np.argsort(start))[label.ravel()]

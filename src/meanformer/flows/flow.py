@@ -2,9 +2,11 @@
 
 import time as clock
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import diffrax
+import jax
 import jax.numpy as jnp
 
 from .. import _checks as checks
@@ -61,7 +63,8 @@ def flow(
     - `adjoint`: how diffrax differentiates; the default is reverse mode, `diffrax.ForwardMode()` is for `jax.jvp`.
 
     **Returns:** a `Trajectory`. Blow-up, a step limit, a stalled Sinkhorn are outcomes: see `run.outcome`. Under
-    `jit`, `vmap` and `grad` the run is one compiled piece, without progress, and its outcome an array.
+    `jit`, `vmap` and `grad` the run is one compiled piece, without progress, and its outcome an array; rows of `states`
+    after an early end are then not finite, and `max_steps` counts for each piece of a piecewise field.
 
     ```python
     run = mf.flow(mf.Softmax(Q, K, V), tokens, t1=4.0)
@@ -76,9 +79,9 @@ def flow(
     rules, seconds = resolve_stop(stop, mu, t0)
     rules = cast(rules, mu.points.dtype)
     state_bytes = mu.n * mu.d * mu.points.dtype.itemsize
-    times = resolve_save(save, t0, t1, state_bytes)
-    times = with_breaks(times, system.field, t0, t1)
-    # Under `jit` all that is computed is traced, even from numbers that are known.
+    # Under `jit` all that is computed is traced, even from numbers that are known: save times are then computed now.
+    with nullcontext() if is_traced(save, t0, t1) else jax.ensure_compile_time_eval():
+        times = with_breaks(resolve_save(save, t0, t1, state_bytes), system.field, t0, t1)
     under_jit = is_traced(jnp.zeros(()) + 0)
     traced = under_jit or is_traced(system, t0, t1, times, control, rules) or schedule_is_traced(system.field, t0)
     limit = checks.whole((TRACED_STEPS if traced else 100_000) if max_steps is None else max_steps, "max_steps")

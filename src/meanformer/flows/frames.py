@@ -141,8 +141,8 @@ class MovingRescaled(AbstractFrame):
 class Rescaled(eqx.Module):
     r"""The frame $z=e^{-tV}x$, in which clusters stay at finite distance: `flow(..., frame=mf.Rescaled())`.
 
-    For weights that depend on time, $z=\Phi^{-1}x$ with $\dot\Phi=V(t)\Phi$, $\Phi(t_0)=I$. `run.original()` gives
-    back $x=\Phi z$.
+    It starts as $z=x$ at t0. For weights that depend on time, $z=\Phi^{-1}x$ with $\dot\Phi=V(t)\Phi$, $\Phi(t_0)=I$.
+    `run.original()` gives back $x=\Phi z$.
     """
 
     def bind(self, field: AbstractField, t0: Scalar) -> AbstractFrame:

@@ -7,13 +7,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+import numpy as np
+from jaxtyping import Array, Bool
 
 from .. import _checks as checks
-from .._types import Points, Scalar, cast, common_dtype, is_traced
+from .._types import Points, Scalar, as_array, cast, common_dtype, is_traced
 from ..attention.base import AbstractField
 from ..attention.heads import stack, stackable
-from ..attention.schedule import breaks_of, check_velocity
+from ..attention.schedule import breaks_of, check_velocity, frozen
 from ..attention.solved import check_masked_sinkhorn, sinkhorn_excess
 from ..measures.cloud import PointCloud
 from ..outcome import Ending, Outcome
@@ -52,16 +53,20 @@ def layers(
     """
     began = clock.monotonic()
     fields, count = _checked_layers(field, depth)
+    # l / L by NumPy, since l * (1 / L), which is what XLA computes, misses the breaks of a schedule by rounding.
+    numbers = np.arange(count + 1)
+    times = as_array(numbers / count) if step is None else checks.scalar(step, "step") * as_array(numbers, float)
     step = checks.positive(1 / count if step is None else step, "step", "1 / depth is the default")
     checks.one_of(save, "save", ("all", "final"))
+    fields = _at_times(fields, times)
     for number, layer in enumerate(fields):
         if number == 0 or layer is not fields[number - 1]:
             check_velocity(layer, measure, jnp.zeros(()), f" (layer {number})" if len(fields) > 1 else "")
-        check_masked_sinkhorn(layer, measure, jnp.zeros(()))
+            check_masked_sinkhorn(layer, measure, jnp.zeros(()))
     space = resolve_space(space, measure.points)
     dtype = common_dtype(fields, [f.terms(jnp.zeros(())) for f in fields], measure)
     fields = tuple(cast(layer, dtype) for layer in fields)
-    measure, step, space = cast((measure, step, space), dtype)
+    measure, step, space, times = cast((measure, step, space, times), dtype)
     state_bytes = measure.points.size * measure.points.dtype.itemsize
     # Even without their states, layers have a time each.
     checks.fits_in_memory(
@@ -69,24 +74,35 @@ def layers(
         2.5 * (count + 1) * (state_bytes if save == "all" else 8),
         "layers(..., save='final')" if save == "all" else "fewer layers; mf.flow is the limit of infinite depth",
     )
-    period, stacked = _stacked(fields, count)
     system = ParticleSystem(fields[0], measure, space, Original())
-    points = _run(system, stacked, step, count // period, save == "all")
+    points, solved = _run(system, _stacked(fields, count), step, times, save == "all")
     # The last resolved state, if the tokens left the floating-point range.
     finite = jnp.isfinite(points).all(axis=(1, 2))
     last = jnp.max(jnp.where(finite, jnp.arange(finite.size), 0))
-    times = step * jnp.arange(count + 1, dtype=dtype)
-    kept = times if save == "all" else times[jnp.asarray([0, count])]
-    ending: Any = jnp.where(finite[-1], int(Ending.REACHED), int(Ending.NOT_FINITE))
-    for layer, index, t in ((fields[0], 0, times[0]), (fields[-1], -1, times[-1])):
-        excess = None if breaks_of(layer) else sinkhorn_excess(layer, measure.with_points(points[index]), t)
-        if excess is not None:
-            ending = jnp.where((ending == Ending.REACHED) & excess[1], int(Ending.SINKHORN_STALLED), ending)
+    ending = jnp.select(
+        [~finite[-1], ~solved], [int(Ending.NOT_FINITE), int(Ending.SINKHORN_STALLED)], int(Ending.REACHED)
+    )
     stats: dict[str, Any] = {"steps": count, "rejected": 0}
     if not is_traced(points):
         jax.block_until_ready(points)
         stats["seconds"] = clock.monotonic() - began
+    kept = times if save == "all" else times[jnp.asarray([0, count])]
     return Trajectory(kept, points, None, points[last], None, Outcome(ending, kept[last]), stats, system, True)
+
+
+def _at_times(fields: tuple[AbstractField, ...], times: Array) -> tuple[AbstractField, ...]:
+    """The layers with every piecewise part replaced by its piece at the time of the layer."""
+    if not any(breaks_of(layer) for layer in fields):
+        return fields
+    if not checks.known(times):
+        checks.refuse(
+            "a piecewise field needs a known step",
+            got="a traced step",
+            expected="a number",
+            remedy="keep step out of the arguments of jit, vmap and grad",
+        )
+    layers = fields * (times.shape[0] - 1) if len(fields) == 1 else fields
+    return tuple(frozen(layer, float(t)) for layer, t in zip(layers, np.asarray(times), strict=False))
 
 
 def _checked_layers(field: Any, depth: int | None) -> tuple[tuple[AbstractField, ...], int]:
@@ -118,42 +134,43 @@ def _checked_layers(field: Any, depth: int | None) -> tuple[tuple[AbstractField,
     return fields, len(fields)
 
 
-def _stacked(fields: tuple[AbstractField, ...], count: int) -> tuple[int, Any]:
+def _stacked(fields: tuple[AbstractField, ...], count: int) -> tuple[Any, ...] | None:
     """Layers as a period of blocks, stacked: equal layers compile once, however deep the network.
 
-    Returns the period p and, for each place in the period, the fields of that place with a leading axis.
+    For each place in the period, the fields of that place with a leading axis; None if one field serves all layers.
     """
-    if len(fields) == 1:  # one field for all layers: repeated without a copy
-        repeat = lambda a: jnp.broadcast_to(a, (count, *a.shape)) if eqx.is_array(a) else a  # noqa: E731
-        return 1, (jax.tree.map(repeat, fields[0]),)
+    if len(fields) == 1:
+        return None
     for period in range(1, count + 1):
         if count % period == 0 and all(stackable(fields[place::period]) for place in range(period)):
-            return period, tuple(stack(fields[place::period]) for place in range(period))
+            return tuple(stack(fields[place::period]) for place in range(period))
     raise AssertionError("every list of layers is its own period")
 
 
 @eqx.filter_jit
-def _run(system: ParticleSystem, stacked: tuple[Any, ...], step: Scalar, blocks: int, keep: bool) -> Points:
-    """The states, first to last (or only those two)."""
-    period = len(stacked)
-
-    def layer(x: Points, t: Scalar, field: AbstractField) -> Points:
-        here = eqx.tree_at(lambda s: s.field, system, field)
-        return system.space.retract(x + step * here.velocity(t, x))
-
+def _run(
+    system: ParticleSystem, stacked: tuple[Any, ...] | None, step: Scalar, times: Array, keep: bool
+) -> tuple[Points, Bool[Array, ""]]:
+    """The states, first to last (or only those two), and whether all Sinkhorn problems on the way were solved."""
+    period = 1 if stacked is None else len(stacked)
     arrays, others = eqx.partition(stacked, eqx.is_array)
 
-    def block(x: Points, index_and_arrays: tuple[Array, Any]) -> tuple[Points, Any]:
-        index, values = index_and_arrays
-        fields = eqx.combine(values, others)
+    def block(carry: tuple[Points, Array], layers: tuple[Array, Any]) -> tuple[tuple[Points, Array], Any]:
+        x, solved = carry
+        starts, values = layers
+        fields = (system.field,) if stacked is None else eqx.combine(values, others)
         states = []
-        for place, field in enumerate(fields):
-            x = layer(x, step * (index * period + place).astype(step.dtype), field)
+        for t, field in zip(starts, fields, strict=True):
+            excess = sinkhorn_excess(field, system.mu.with_points(x), t)
+            solved = solved if excess is None else solved & ~excess[1]
+            here = eqx.tree_at(lambda s: s.field, system, field)
+            x = system.space.retract(x + step * here.velocity(t, x))
             states.append(x)
-        return x, jnp.stack(states) if keep else None
+        return (x, solved), jnp.stack(states) if keep else None
 
     start = system.mu.points
-    last, states = jax.lax.scan(jax.checkpoint(block), start, (jnp.arange(blocks), arrays))
+    starts = times[:-1].reshape(-1, period)
+    (last, solved), states = jax.lax.scan(jax.checkpoint(block), (start, jnp.asarray(True)), (starts, arrays))
     if not keep:
-        return jnp.stack([start, last])
-    return jnp.concatenate([start[None], states.reshape(-1, *start.shape)])
+        return jnp.stack([start, last]), solved
+    return jnp.concatenate([start[None], states.reshape(-1, *start.shape)]), solved

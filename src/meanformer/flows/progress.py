@@ -32,14 +32,14 @@ class Progress:
             columns = (
                 TextColumn("flow"),
                 BarColumn(),
-                TextColumn("t = {task.completed:.4g} / {task.total:.4g}, {task.fields[steps]} steps"),
+                TextColumn("t = {task.fields[t]:.4g} of {task.fields[t1]:.4g}, {task.fields[steps]} steps"),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
             )
             self.bar = Bar(*columns, console=Console(stderr=True), transient=True)
-            self.task = self.bar.add_task("flow", total=self.t1, steps=0)
+            self.task = self.bar.add_task("flow", total=self.t1 - self.t0, steps=0, t=self.t0, t1=self.t1)
             self.bar.start()
-        self.bar.update(self.task, completed=t, steps=steps)
+        self.bar.update(self.task, completed=t - self.t0, steps=steps, t=t)
 
     def __exit__(self, *_: Any) -> None:
         if self.bar is not None:

@@ -20,8 +20,10 @@ from .segment import Control, Segment, run_segment
 from .stop import AbstractStop
 from .trajectory import Trajectory
 
-# Steps in a segment: as many as take about SEGMENT_SECONDS, so that progress is seen and a clock is kept.
+# Steps in a segment: as many as take about SEGMENT_SECONDS, so that progress is seen and a clock is kept; but enough
+# for the step to grow and shrink, since a segment only hands on the length of its last step.
 SEGMENT_STEPS = 64
+FEWEST_STEPS = 8
 SEGMENT_SECONDS = 2.0
 PAIRS_PER_SECOND = 2e8
 
@@ -29,7 +31,7 @@ PAIRS_PER_SECOND = 2e8
 def segment_steps(n: int) -> int:
     """How many steps a segment takes, from the number of tokens alone: equal runs have equal segments."""
     seconds_per_step = 6 * n**2 / PAIRS_PER_SECOND
-    return max(1, min(SEGMENT_STEPS, int(SEGMENT_SECONDS / seconds_per_step)))
+    return min(SEGMENT_STEPS, max(FEWEST_STEPS, int(SEGMENT_SECONDS / seconds_per_step)))
 
 
 def _first_step(t0: Scalar, t1: Scalar) -> Scalar:
@@ -56,7 +58,9 @@ def traced_run(
         segment = run_segment(piece, solver, control, rules, adjoint, limit, y, t, end, _first_step(t, end), times)
         # A piece after a failed one does not count: its rows and its state stay as they were.
         alive = ending == Ending.REACHED
-        looks = [sinkhorn_excess(piece.field, _original(piece, *seen), t) for seen in ((t, y), (segment.t, segment.y))]
+        looks = [
+            sinkhorn_excess(piece.field, _original(piece, *seen), seen[0]) for seen in ((t, y), (segment.t, segment.y))
+        ]
         inside = alive & (times >= t)
         saved = segment.saved if saved is None else _choose(inside, segment.saved, saved)
         y = _choose(alive, segment.y, y)
@@ -121,6 +125,9 @@ def host_run(
         ending = look_at_sinkhorn(piece)
         while not done and ending == Ending.REACHED:
             budget = min(usual, limit - stats["steps"] - stats["rejected"])
+            if budget <= 0:
+                ending = Ending.STEP_LIMIT
+                break
             segment = run_segment(piece, solver, control, rules, adjoint, budget, y, t, end, dt, times)
             keep(segment, float(t))
             stats["steps"] += int(segment.accepted)

@@ -148,7 +148,7 @@ def run_segment(
         y=y,
         t=reached_time,
         # An unresolved first step (nothing accepted) must not make the next step zero.
-        dt=jax.lax.stop_gradient(jnp.where(accepted > 0, reached_time - before, dt / 100)),
+        dt=jax.lax.stop_gradient(jnp.where(accepted > 0, reached_time - before, dt / 10)),
         saved=saved,
         ending=ending,
         reached=ending == Ending.REACHED,

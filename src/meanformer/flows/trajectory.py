@@ -94,7 +94,18 @@ class Trajectory(eqx.Module):
                 )
         if self.times.shape[0] == 1:
             return self.final.with_points(self.points[0])
-        k = jnp.clip(jnp.searchsorted(self.times, t, side="right") - 1, 0, self.times.shape[0] - 2)
+        k: Any = jnp.clip(jnp.searchsorted(self.times, t, side="right") - 1, 0, self.times.shape[0] - 2)
+        if breaks_of(self.system.field):
+            if not checks.known(t, self.times):
+                checks.refuse(
+                    "a piecewise run needs known times",
+                    got="traced times",
+                    expected="numbers",
+                    remedy="call at(t) outside of jit, vmap and grad",
+                )
+            k = int(
+                np.clip(np.searchsorted(np.asarray(self.times), float(t), side="right") - 1, 0, len(self.times) - 2)
+            )
         return self.final.with_points(_hermite(self.system, self.times, self.points, self.propagators, k, t))
 
     def clusters(self, tolerance: float = 0.01) -> Clusters:
@@ -140,12 +151,14 @@ class Trajectory(eqx.Module):
         return animate_run(self, path, **options)
 
 
-def _hermite(system: ParticleSystem, times: Array, points: Array, propagators: Any, k: Array, t: Scalar) -> Points:
+def _hermite(
+    system: ParticleSystem, times: Array, points: Array, propagators: Any, k: Array | int, t: Scalar
+) -> Points:
     if breaks_of(system.field):  # breaks are save times, so the weights are continuous between two of those
-        middle = float(times[k] + times[k + 1]) / 2
+        middle = float(np.asarray(times)[k : k + 2].mean())
         system = eqx.tree_at(lambda s: s.field, system, frozen(system.field, middle))
 
-    def end(i: Array) -> tuple[Array, Array]:
+    def end(i: Array | int) -> tuple[Array, Array]:
         y = system.frame.state(points[i], None if propagators is None else propagators[i])
         return system.frame.points(y), system.frame.points(_velocity(system, times[i], y))
 

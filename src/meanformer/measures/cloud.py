@@ -80,7 +80,7 @@ class PointCloud(eqx.Module):
 
     - `points`: the tokens, shape `(n, d)`; leading axes make a batch of clouds (see `stack_clouds`).
     - `weights`: shape `(n,)`, non-negative, summing to one; equal weights by default. Zero weights are
-      legal: such points are moved by a field but act on nobody.
+      legal: such points are moved by a field but act on nobody; derivatives in a weight are meant for positive ones.
     - `positions`: optional positions `s` in `[0, 1]`, shape `(n,)`, read by masked attention: token `i` sees
       the tokens `j` with `s_j <= s_i`.
 
@@ -142,7 +142,9 @@ class PointCloud(eqx.Module):
     @property
     def radius(self) -> Float[Array, "*batch"]:
         r"""Radius of the support, $\max_{w_i>0}|x_i|$ (MATH d.1)."""
-        return jnp.max(jnp.where(self.visible, jnp.linalg.norm(self.points, axis=-1), 0), axis=-1)
+        squares = jnp.max(jnp.where(self.visible, jnp.sum(self.points**2, axis=-1), 0), axis=-1)
+        # The root of 0 has no derivative: a cloud at 0 has radius 0 with derivative 0.
+        return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
 
     def with_points(self, points: Points) -> "PointCloud":
         """The same weights and positions on other points, unchecked (for use inside flows)."""

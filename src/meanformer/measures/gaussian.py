@@ -17,6 +17,7 @@ def _factor(cov: Array) -> Array:
     """A square factor L of `cov = L L^T`; semi-definite is legal, indefinite is refused."""
     size = cov.shape[0]
     scale = jnp.abs(cov).max()
+    smallest = rounding = 0.0
     if checks.known(cov):
         values = np.asarray(cov, np.float64)
         asymmetry, smallest = np.abs(values - values.T).max(), np.linalg.eigvalsh(values)[0]
@@ -35,6 +36,10 @@ def _factor(cov: Array) -> Array:
                 expected="eigenvalues >= 0",
                 remedy="a variance is not negative; a Gaussian also takes factor=L, and cov = L L^T is always legal",
             )
+    # Not through eigh where it can be helped: its derivative is NaN for equal eigenvalues. Traced covariances are taken
+    # to be definite.
+    if not checks.known(cov) or smallest > rounding:
+        return jnp.linalg.cholesky(cov)
     values, vectors = jnp.linalg.eigh(cov)
     # Round-off below zero is cut at round-off level: a singular covariance keeps its rank.
     values = jnp.where(values > size * jnp.finfo(cov.dtype).eps * scale, values, 0)

@@ -113,7 +113,12 @@ def test_interrupt(monkeypatch, capsys):
 
 def test_interrupt_of_a_process(tmp_path):
     """Ctrl-C in the middle of a compilation: exit code 130 and words, not a crash."""
-    command = [sys.executable, "-m", "meanformer", "run", "--out", str(tmp_path / "out"), "--n", "5"]
+    # A suite started in the background ignores Ctrl-C, and its children inherit that: here it must count.
+    heed = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
+    )
+    program = [sys.executable, "-m", "meanformer", "run", "--out", str(tmp_path / "out"), "--n", "5"]
+    command = [sys.executable, "-c", heed, *program]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 120
         while not (tmp_path / "out").exists() and time.monotonic() < deadline:

@@ -459,3 +459,16 @@ def test_a_field_is_a_pytree():
     h, direction = 1e-5, np.ones((2, 2))
     bent = [golden.make("softmax", z.Q, z.K, z.V + s * h * direction, z.tau) for s in (1, -1)]
     assert float(jnp.sum(gradient.maps.V)) == pytest.approx(float(loss(bent[0]) - loss(bent[1])) / (2 * h), rel=1e-8)
+
+
+def test_dtypes_of_schedules_and_norms():
+    """Nothing inside a combination widens the tokens' dtype: neither the time nor the eps of a norm."""
+    M = np.eye(2, dtype=np.float32)
+    cloud = mf.PointCloud(np.ones((3, 2), np.float32))
+    for field in (
+        mf.Scheduled(lambda t: mf.Softmax(M, M, M)),
+        mf.PreNorm(mf.Softmax(M, M, M)),
+        mf.PostNorm(mf.Softmax(M, M, M), mf.RMSNorm()),
+        0.5 * mf.Causal(mf.Softmax(M, M, M)) + mf.Affine(M),
+    ):
+        assert mf.velocity(field, cloud.with_positions()).dtype == jnp.float32

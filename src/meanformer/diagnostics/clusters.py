@@ -66,11 +66,11 @@ def _linked_by_cells(points: np.ndarray, delta: float) -> tuple[int, np.ndarray]
     _, cell = np.unique(corner, axis=0, return_inverse=True)
     cell = cell.ravel()
     members = np.split(np.argsort(cell, kind="stable"), np.cumsum(np.bincount(cell))[:-1])
-    trees = [KDTree(points[m]) for m in members]
+    trees = {number: KDTree(points[m]) for number, m in enumerate(members)}
     # Any point of a cell is within delta of all the others, so cells can only touch if two such points are near.
     near = KDTree(points[[m[0] for m in members]]).query_pairs(3 * delta, output_type="ndarray")
     links = []
-    for a, b in near:
+    for a, b in near.tolist():
         few, many = (a, b) if len(members[a]) <= len(members[b]) else (b, a)
         distances, _ = trees[many].query(points[members[few]], distance_upper_bound=np.nextafter(delta, np.inf))
         if distances.min() <= delta:

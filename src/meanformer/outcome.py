@@ -64,6 +64,9 @@ class Outcome(eqx.Module):
         fine = (self.code == Ending.REACHED) | (self.code == Ending.STOPPED)
         return fine if is_traced(fine) or jnp.ndim(fine) else bool(fine)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         if is_traced(self.code) or jnp.ndim(self.code):
             return f"Outcome(code={self.code})"

@@ -44,6 +44,7 @@ SOLVER = "tests/attention/test_sinkhorn_solver.py"
 RUNS = "tests/flows/test_golden_trajectories.py"
 FLOW_IDENTITIES = "tests/flows/test_flow_identities.py"
 TRAJECTORY = "tests/flows/test_trajectory.py"
+STEPS = "tests/flows/test_steps.py"
 SPHERE = "tests/flows/test_sphere_flow.py"
 OUTCOMES = "tests/flows/test_flow_outcomes.py"
 GRADIENTS = "tests/flows/test_flow_gradients.py"
@@ -368,7 +369,7 @@ MUTANTS = [
         "no_retraction_of_steps",
         "sphere: states are brought back when saved, not after a step",
         (("flows/solvers.py", "return self.retract(y1), error", "return y1, error"),),
-        ("tests/flows/test_sphere_steps.py",),
+        (f"{STEPS}::test_euler_steps_on_the_sphere_are_layers",),
     ),
     Mutant(
         "no_projection",
@@ -398,13 +399,13 @@ MUTANTS = [
                 "tuple(stack(fields[place::period][::-1]) for",
             ),
         ),
-        (f"{RUNS}::test_golden_layers", TRAJECTORY),
+        (f"{TRAJECTORY}::test_layers_use_a_schedule_at_their_own_times", f"{RUNS}::test_golden_layers"),
     ),
     Mutant(
         "across_breaks",
         "a flow does not restart at the breaks of a piecewise field",
         (("flows/setup.py", "    if not breaks:\n", "    if breaks or not breaks:\n"),),
-        (f"{RUNS}::test_golden_piecewise", TRAJECTORY),
+        (f"{STEPS}::test_constant_steps_end_at_breaks",),
     ),
     Mutant(
         "interpolation_linear",

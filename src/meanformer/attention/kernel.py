@@ -130,7 +130,7 @@ class AbstractAttention(AbstractLeaf):
 
 def temperature(value: Any, name: str, maps: Projections) -> Scalar:
     """A positive temperature in the dtype of the matrices."""
-    remedy = f"{name} divides the exponent; 1 is the default, networks use sqrt(k)"
+    remedy = f"{name} divides the exponent; 1 is the default, networks use sqrt(k); mf.Hardmax is the limit 0"
     return cast(checks.positive(value, name, remedy), maps.Q.dtype)
 
 

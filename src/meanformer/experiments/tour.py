@@ -138,7 +138,7 @@ def scenes() -> list[Scene]:
         Scene(
             "sigmoid",
             "Sigmoid",
-            r"$p=\sigma(Qx\cdot Ky)$,  $V$ a rotation",
+            r"$p=\sigma(Qx\cdot Ky)$,  $Q=K=3I$,  $V/2$ a rotation",
             "weights between 0 and 1, not normalised\n" r"$t=4$",
             mf.Sigmoid(3 * I, 3 * I, 2 * rotation(1.0)),
             4.0,
@@ -146,7 +146,7 @@ def scenes() -> list[Scene]:
         Scene(
             "linear",
             "Linear",
-            r"$p=Qx\cdot Ky$,  $V$ a rotation",
+            r"$p=Qx\cdot Ky$,  $Q=K=I$,  $V$ a rotation",
             "one linear map moves all: petals stay petals\n" r"$t=2$",
             mf.Linear(I, I, rotation(1.4)),
             2.0,

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
-from .._types import Points, Scalar, cast
+from .._types import Points, Scalar, cast, is_traced
 from ..attention.schedule import breaks_of, frozen
 from ..diagnostics.clusters import Clusters, clusters
 from ..measures.cloud import PointCloud
@@ -135,17 +135,24 @@ class Trajectory(eqx.Module):
     def summary(self) -> str:
         """The run in one line."""
         mu = self.system.mu
-        steps = int(self.stats["steps"])
-        return f"{type(self.field).__name__}, {mu.n} tokens in R^{mu.d}: {steps} steps; {self.outcome}"
+        count = f"{int(self.stats['steps'])} {'layers' if self.discrete else 'steps'}"
+        name = "" if self.discrete else f"{type(self.field).__name__}, "
+        return f"{name}{mu.n} tokens in R^{mu.d}: {count}; {self.outcome}"
+
+    def __repr__(self) -> str:
+        return f"<Trajectory: {'traced' if is_traced(self.points) or self.points.ndim != 3 else self.summary()}>"
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
-        """A picture of the tokens and their paths (d = 1, 2, 3): see `meanformer.plots.tokens.plot_run`."""
+        """A picture of the tokens and their paths (d = 1, 2, 3), as matplotlib axes.
+
+        `run.plot().figure.savefig("run.png")` writes it to a file. Options: see `meanformer.plots.tokens.plot_run`.
+        """
         from ..plots.tokens import plot_run
 
         return plot_run(self, ax=ax, **options)
 
     def animate(self, path: Any, **options: Any) -> Any:
-        """An animation of the tokens, written to `path` (.gif): see `meanformer.plots.tokens.animate_run`."""
+        """An animation of the tokens, written to `path` (.gif). Options: see `meanformer.plots.tokens.animate_run`."""
         from ..plots.tokens import animate_run
 
         return animate_run(self, path, **options)

@@ -34,6 +34,13 @@ def clusters(mu: PointCloud, tolerance: float = 0.01) -> Clusters:
     cluster. Memory is linear in the number of tokens, however tight the clusters are.
     """
     tolerance = float(checks.positive(tolerance, "tolerance", "a fraction of the diameter, e.g. 0.01"))
+    if not isinstance(mu, PointCloud) or mu.points.ndim != 2 or not checks.known(mu.points):
+        checks.refuse(
+            "clusters are those of one known PointCloud",
+            got=f"points of shape {mu.points.shape}" if isinstance(mu, PointCloud) else checks.described(mu),
+            expected="a PointCloud with points of shape (n, d), outside jit",
+            remedy="wrap points in mf.PointCloud; of a run take run.final or run.states[k]",
+        )
     points, weights = np.asarray(mu.points, float), np.asarray(mu.weights, float)
     seen = np.flatnonzero(weights > 0)
     points = points[seen]

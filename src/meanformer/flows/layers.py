@@ -53,11 +53,18 @@ def layers(
     """
     began = clock.monotonic()
     fields, count = _checked_layers(field, depth)
+    checks.one_of(save, "save", ("all", "final"))
+    check_velocity(fields[0], measure, jnp.zeros(()), " (layer 0)" if len(fields) > 1 else "")
+    # Even without their states, layers have a time each.
+    checks.fits_in_memory(
+        f"saving {count + 1} states of {measure.n} tokens" if save == "all" else f"a depth of {count} layers",
+        2.5 * (count + 1) * (8 * measure.points.size if save == "all" else 8),
+        "layers(..., save='final')" if save == "all" else "fewer layers; mf.flow is the limit of infinite depth",
+    )
     # l / L by NumPy, since l * (1 / L), which is what XLA computes, misses the breaks of a schedule by rounding.
     numbers = np.arange(count + 1)
     times = as_array(numbers / count) if step is None else checks.scalar(step, "step") * as_array(numbers, float)
     step = checks.positive(1 / count if step is None else step, "step", "1 / depth is the default")
-    checks.one_of(save, "save", ("all", "final"))
     fields = _at_times(fields, times)
     for number, layer in enumerate(fields):
         if number == 0 or layer is not fields[number - 1]:
@@ -67,13 +74,6 @@ def layers(
     dtype = common_dtype(fields, [f.terms(jnp.zeros(())) for f in fields], measure)
     fields = tuple(cast(layer, dtype) for layer in fields)
     measure, step, space, times = cast((measure, step, space, times), dtype)
-    state_bytes = measure.points.size * measure.points.dtype.itemsize
-    # Even without their states, layers have a time each.
-    checks.fits_in_memory(
-        f"saving {count + 1} states of {measure.n} tokens" if save == "all" else f"a depth of {count} layers",
-        2.5 * (count + 1) * (state_bytes if save == "all" else 8),
-        "layers(..., save='final')" if save == "all" else "fewer layers; mf.flow is the limit of infinite depth",
-    )
     system = ParticleSystem(fields[0], measure, space, Original())
     points, solved = _run(system, _stacked(fields, count), step, times, save == "all")
     # The last resolved state, if the tokens left the floating-point range.

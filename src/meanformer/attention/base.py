@@ -178,6 +178,18 @@ class AbstractNormed(AbstractLeaf):
     field: eqx.AbstractVar[AbstractField]
     norm: eqx.AbstractVar[Any]
 
+    @property
+    def dimensions(self) -> tuple[int, int] | None:
+        return None
+
+    @property
+    def linear_part(self) -> None:
+        return None
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
 
 def matrices_of(
     field: AbstractField, mu: PointCloud, x: Queries, t: Scalar, view: View

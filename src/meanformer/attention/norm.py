@@ -109,18 +109,6 @@ class PreNorm(AbstractNormed):
     def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
         return matrices_of(self.field, mu.with_points(self.norm(mu.points)), self.norm(x), t, view)
 
-    @property
-    def dimensions(self) -> tuple[int, int] | None:
-        return None
-
-    @property
-    def linear_part(self) -> None:
-        return None
-
-    @property
-    def bounded(self) -> bool:
-        return False
-
 
 class PostNorm(AbstractNormed):
     r"""The field $x\mapsto N(x+\Gamma_\mu(x))-x$: one residual step of length one gives the original block
@@ -145,15 +133,3 @@ class PostNorm(AbstractNormed):
 
     def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
         return matrices_of(self.field, mu, x, t, view)
-
-    @property
-    def dimensions(self) -> tuple[int, int] | None:
-        return None
-
-    @property
-    def linear_part(self) -> None:
-        return None
-
-    @property
-    def bounded(self) -> bool:
-        return False

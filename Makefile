@@ -21,7 +21,7 @@ test: $(VENV)/.dev ## run the whole test suite
 	@echo "==> Running the test suite"
 	@$(BIN)/python -m pytest
 
-mutants: $(VENV)/.dev ## check that the suite catches deliberate mistakes (half an hour)
+mutants: $(VENV)/.dev ## check that the suite catches deliberate mistakes (long)
 	@$(BIN)/python tests/mutations/run.py
 
 lint: $(VENV)/.dev ## check format and style

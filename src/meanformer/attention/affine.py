@@ -7,7 +7,9 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
 from ..measures.cloud import PointCloud
+from ..measures.gaussian import Gaussian
 from .base import AbstractLeaf, View
+from .closure import Closure
 
 
 class Affine(AbstractLeaf):
@@ -26,6 +28,14 @@ class Affine(AbstractLeaf):
 
     def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         return x @ self.M.T if self.b is None else x @ self.M.T + self.b[None]
+
+    @property
+    def not_gaussian(self) -> None:
+        return None
+
+    def closure(self, gaussian: Gaussian) -> Closure:
+        u = self.M @ gaussian.mean
+        return u if self.b is None else u + self.b, self.M
 
     def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
         return ()

@@ -16,6 +16,8 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
 from ..measures.cloud import PointCloud, check_range
+from ..measures.gaussian import Gaussian
+from .closure import Closure, check_closure, closure_of
 
 
 class View(eqx.Module):
@@ -122,6 +124,17 @@ class AbstractField(eqx.Module):
             )
         return matrices[0] if len(matrices) == 1 else jnp.stack(matrices)
 
+    def affine(self, gaussian: Gaussian, t: Any = 0.0) -> tuple[Float[Array, "v d"], Float[Array, " v"]]:
+        r"""$(G,b)$ with $\Gamma_\mu(x)=Gx+b$ for a Gaussian $\mu$ (MATH e.2), without an inverse of $\Sigma$ or $A$.
+
+        Softmax, L2, Sinkhorn, linear and affine fields, their sums and heads; others raise `NotGaussianPreserving`.
+        """
+        t = checks.scalar(t, "t")
+        check_field(self, gaussian, t)
+        terms, gaussian = cast((self.terms(t), gaussian), common_dtype(self.terms(t), gaussian))
+        u, G = closure_of(terms, gaussian)
+        return G, u - G @ gaussian.mean
+
     def __add__(self, other: "AbstractField") -> "AbstractField":
         return Sum((self, other)) if isinstance(other, AbstractField) else NotImplemented
 
@@ -167,6 +180,20 @@ class AbstractLeaf(AbstractField):
     @abc.abstractmethod
     def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
         """The attention matrices in the field, if any."""
+
+    @property
+    def not_gaussian(self) -> str | None:
+        """Why the field does not preserve Gaussians; None if it does."""
+        return "is not affine on Gaussian measures"
+
+    @property
+    def moved_by_mean(self) -> bool:
+        r"""Whether $G$ depends on the mean, so that the covariance does not move on its own."""
+        return False
+
+    def closure(self, gaussian: Gaussian) -> Closure:
+        r"""$u=\Gamma_\mu(m)$ and $G=D\Gamma_\mu$ for a Gaussian $\mu$, if the field is then affine (MATH e.2)."""
+        raise NotImplementedError
 
     def terms(self, t: Scalar) -> tuple[Term, ...]:
         return (Term(jnp.ones((), common_dtype(self)), self),)
@@ -236,7 +263,7 @@ class Scaled(AbstractField):
 
 
 def check_field(field: Any, mu: Any, t: Scalar, where: str = "") -> None:
-    """Refuse what is no field, what is no cloud, and matrices that do not fit the tokens."""
+    """Refuse what is no field, what is no measure, and matrices that do not fit the measure."""
     if not isinstance(field, AbstractField):
         checks.refuse(
             "the field must be an attention field",
@@ -244,11 +271,23 @@ def check_field(field: Any, mu: Any, t: Scalar, where: str = "") -> None:
             expected="e.g. mf.Softmax(Q, K, V)",
             remedy="wrap matrices in an attention kind, a function of time in mf.Scheduled",
         )
+    if isinstance(mu, Gaussian):
+        if mu.mean.ndim != 1:
+            checks.refuse(
+                "a field acts on one Gaussian at a time",
+                got=f"means of shape {mu.mean.shape}",
+                expected="shape (d,)",
+                remedy="use jax.vmap over a batch of Gaussians, or mf.fates for their fates",
+            )
+        for term in field.terms(t):
+            check_closure(term)
+        _outputs(field, mu, t, where)
+        return
     if not isinstance(mu, PointCloud):
         checks.refuse(
-            "the measure must be a PointCloud",
+            "the measure must be a PointCloud or a Gaussian",
             got=checks.described(mu),
-            expected="mf.PointCloud(points)",
+            expected="mf.PointCloud(points), or mf.Gaussian(mean, cov)",
             remedy="wrap an array of tokens in mf.PointCloud; draw from a law with .sample(n, key=key)",
         )
     if mu.points.ndim != 2:
@@ -271,7 +310,7 @@ def _masked(field: AbstractField, t: Scalar) -> bool:
     )
 
 
-def _outputs(field: AbstractField, mu: PointCloud, t: Scalar, where: str) -> list[tuple[str, int]]:
+def _outputs(field: AbstractField, mu: PointCloud | Gaussian, t: Scalar, where: str) -> list[tuple[str, int]]:
     """The name of each leaf and the dimension of what it gives; refuses a leaf that does not take what it is given."""
     outputs = []
     for term in field.terms(t):
@@ -311,7 +350,7 @@ def _outputs(field: AbstractField, mu: PointCloud, t: Scalar, where: str) -> lis
     return outputs
 
 
-def _check_gains(norm: Any, mu: PointCloud, name: str) -> None:
+def _check_gains(norm: Any, mu: PointCloud | Gaussian, name: str) -> None:
     for gain in ("scale", "bias"):
         vector = getattr(norm, gain, None)
         if vector is not None and vector.shape[0] != mu.d:

@@ -25,6 +25,10 @@ class Hardmax(AbstractAttention):
     def __init__(self, Q: Any, K: Any, V: Any, *, query_bias: Any = None, key_bias: Any = None, value_bias: Any = None):
         self.maps = Projections(Q, K, V, query_bias, key_bias, value_bias)
 
+    @property
+    def not_gaussian(self) -> str:
+        return "looks for the farthest point of the support, and a Gaussian has none"
+
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         tokens = summed_tokens(mu, self.maps.keys(mu.points), values)
         return fold_tokens(ArgmaxAverage(), dot, self.maps.queries(x), tokens, view.query_positions(mu))

@@ -63,6 +63,18 @@ class Projections(eqx.Module):
         """$Vy+b_v$ for each row."""
         return _affine(self.V, self.value_bias, y)
 
+    def query(self, x: Vector) -> Vector:
+        """$Qx+b_q$ for one point."""
+        return self.queries(x[None])[0]
+
+    def key(self, y: Vector) -> Vector:
+        """$Ky+b_k$ for one point."""
+        return self.keys(y[None])[0]
+
+    def value(self, y: Vector) -> Vector:
+        """$Vy+b_v$ for one point."""
+        return self.values(y[None])[0]
+
 
 def _affine(matrix: Matrix, bias: Vector | None, x: Queries) -> Array:
     return x @ matrix.T if bias is None else x @ matrix.T + bias[None]

@@ -7,8 +7,10 @@ from jaxtyping import Array, Float
 
 from .._types import Queries
 from ..measures.cloud import PointCloud
+from ..measures.gaussian import Gaussian
 from ..reduce.exact import Average, fold_tokens, minus_squared_distance
 from .base import View
+from .closure import Closure, inverse
 from .kernel import AbstractTempered, averaged_tokens
 
 
@@ -30,3 +32,19 @@ class L2(AbstractTempered):
         queries = self.maps.queries(x) / unit
         mean, _ = fold_tokens(Average(), minus_squared_distance, queries, tokens, view.query_positions(mu))
         return mean
+
+    @property
+    def not_gaussian(self) -> None:
+        return None
+
+    def closure(self, gaussian: Gaussian) -> Closure:
+        r"""$\bar y(x)=m+H(\hat q(x)-\hat k(m))$ with $H=2\Sigma\hat K^\top(I+2\hat K\Sigma\hat K^\top)^{-1}$ and hats for a
+        division by $\sqrt\tau$.
+        """
+        unit = jnp.sqrt(self.tau)
+        keys = self.K @ gaussian.factor / unit
+        # The inverted matrix has eigenvalues of at least 1, whatever the ranks.
+        inner = jnp.eye(keys.shape[0], dtype=keys.dtype) + 2 * keys @ keys.T
+        H = 2 * gaussian.factor @ keys.T @ inverse(inner)
+        gap = (self.maps.query(gaussian.mean) - self.maps.key(gaussian.mean)) / unit
+        return self.maps.value(gaussian.mean + H @ gap), self.V @ H @ (self.Q / unit)

@@ -2,12 +2,15 @@
 
 from typing import ClassVar
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._types import Queries
 from ..measures.cloud import PointCloud
+from ..measures.gaussian import Gaussian
 from ..reduce.exact import Sum, dot, fold_tokens
 from .base import View
+from .closure import Closure
 from .kernel import AbstractTempered, prefix_divided, summed_tokens
 
 
@@ -33,3 +36,18 @@ class Linear(AbstractTempered):
             return queries @ (keys.T @ (mu.weights[:, None] * values))
         mixed = fold_tokens(Sum(_identity), dot, queries, summed_tokens(mu, keys, values), s)
         return prefix_divided(mixed, mu, view)
+
+    @property
+    def not_gaussian(self) -> None:
+        return None
+
+    @property
+    def moved_by_mean(self) -> bool:
+        return True
+
+    def closure(self, gaussian: Gaussian) -> Closure:
+        r"""$\Gamma(x)=\mathbb E[(Vy+b_v)(Ky+b_k)^\top](Qx+b_q)/\tau$, for any law with these moments."""
+        mean = gaussian.mean
+        spread = (self.V @ gaussian.factor) @ (self.K @ gaussian.factor).T
+        moment = (spread + jnp.outer(self.maps.value(mean), self.maps.key(mean))) / self.tau
+        return moment @ self.maps.query(mean), moment @ self.Q

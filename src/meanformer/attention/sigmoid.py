@@ -52,6 +52,10 @@ class Sigmoid(AbstractAttention):
     def averages(self) -> bool:
         return not self.per_token
 
+    @property
+    def not_gaussian(self) -> str:
+        return "weighs with a factor that depends on the query nonlinearly (Stein's lemma, MATH e.2)"
+
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         count = mu.visible.sum().astype(x.dtype) if self.per_token else jnp.ones((), x.dtype)
         # The bias enters as one more coordinate, paired with 1, so that the logit stays a dot product.

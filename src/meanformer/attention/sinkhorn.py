@@ -10,9 +10,11 @@ from jaxtyping import Array, Bool, Float, Int
 from .. import _checks as checks
 from .._types import Queries, Scalar, cast
 from ..measures.cloud import PointCloud
+from ..measures.gaussian import Gaussian
 from ..reduce.exact import Average, Tokens, dot, fold_tokens, minus_squared_distance
 from . import potentials
 from .base import View, check_field
+from .closure import Closure, sinkhorn_gain
 from .kernel import AbstractAttention, Projections, log_weights, temperature
 from .potentials import Potentials, Problem
 
@@ -95,6 +97,18 @@ class Sinkhorn(AbstractAttention):
         if s is None:
             return self._mix_with(mu, self.potentials(mu).g, x, values)
         return self._prefix_mix(mu, x, values, s)[0]
+
+    @property
+    def not_gaussian(self) -> None:
+        return None
+
+    def closure(self, gaussian: Gaussian) -> Closure:
+        r"""$G=VL\,\varphi(MM^\top)L^\top B$, $M=L^\top BL$, $\varphi(\lambda)=2/(1+\sqrt{1+4\lambda})$; key and query
+        biases are absorbed by the potentials.
+        """
+        LB = gaussian.factor.T @ self.B
+        gain = sinkhorn_gain(LB @ gaussian.factor)
+        return self.maps.value(gaussian.mean), self.V @ gaussian.factor @ gain @ LB
 
     def marginal_error(self, mu: PointCloud, view: View) -> tuple[Scalar, Bool[Array, ""]]:
         """The marginal error at the tokens of `mu`, and whether it is below `tol`; if masked, over all prefixes."""

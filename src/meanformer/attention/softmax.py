@@ -6,8 +6,10 @@ from jaxtyping import Array, Float
 
 from .._types import Queries
 from ..measures.cloud import PointCloud
+from ..measures.gaussian import Gaussian
 from ..reduce.exact import Average, dot, fold_tokens
 from .base import View
+from .closure import Closure
 from .kernel import AbstractTempered, averaged_tokens
 
 
@@ -32,3 +34,12 @@ class Softmax(AbstractTempered):
         tokens = averaged_tokens(mu, self.maps.keys(mu.points), values)
         mean, _ = fold_tokens(Average(), dot, self.maps.queries(x) / self.tau, tokens, view.query_positions(mu))
         return mean
+
+    @property
+    def not_gaussian(self) -> None:
+        return None
+
+    def closure(self, gaussian: Gaussian) -> Closure:
+        r"""$\bar y(x)=m+\Sigma K^\top(Qx+b_q)/\tau$."""
+        gain = gaussian.factor @ (self.K @ gaussian.factor).T / self.tau
+        return self.maps.value(gaussian.mean + gain @ self.maps.query(gaussian.mean)), self.V @ gain @ self.Q

@@ -1,8 +1,10 @@
 """Gaussian measures N(m, L L^T), of any rank."""
 
+import math
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -14,55 +16,70 @@ from .cloud import PointCloud
 
 
 def _factor(cov: Array) -> Array:
-    """A square factor L of `cov = L L^T`; semi-definite is legal, indefinite is refused."""
-    size = cov.shape[0]
-    scale = jnp.abs(cov).max()
-    smallest = rounding = 0.0
+    """A square factor L of `cov = L L^T`, one per matrix; semi-definite is legal, indefinite is refused."""
+    size = cov.shape[-1]
+    definite = True
     if checks.known(cov):
         values = np.asarray(cov, np.float64)
-        asymmetry, smallest = np.abs(values - values.T).max(), np.linalg.eigvalsh(values)[0]
-        rounding = max(1e-8, 100 * float(jnp.finfo(cov.dtype).eps)) * np.abs(values).max()
-        if asymmetry > rounding:
+        asymmetry = np.abs(values - values.swapaxes(-1, -2)).max(axis=(-1, -2))
+        smallest = np.linalg.eigvalsh(values)[..., 0]
+        rounding = max(1e-8, 100 * float(jnp.finfo(cov.dtype).eps)) * np.abs(values).max(axis=(-1, -2))
+        if (asymmetry > rounding).any():
             checks.refuse(
                 "cov must be symmetric",
-                got=f"an asymmetry of {asymmetry:.3g}",
+                got=f"an asymmetry of {asymmetry.max():.3g}",
                 expected="cov == cov.T",
                 remedy="pass (cov + cov.T) / 2",
             )
-        if smallest < -rounding:
+        if (smallest < -rounding).any():
             checks.refuse(
                 "cov must be positive semi-definite",
-                got=f"a smallest eigenvalue of {smallest:.3g}",
+                got=f"a smallest eigenvalue of {smallest.min():.3g}",
                 expected="eigenvalues >= 0",
                 remedy="a variance is not negative; a Gaussian also takes factor=L, and cov = L L^T is always legal",
             )
+        definite = bool((smallest > rounding).all())
     # Not through eigh where it can be helped: its derivative is NaN for equal eigenvalues. Traced covariances are taken
     # to be definite.
-    if not checks.known(cov) or smallest > rounding:
+    if definite:
         return jnp.linalg.cholesky(cov)
     values, vectors = jnp.linalg.eigh(cov)
     # Round-off below zero is cut at round-off level: a singular covariance keeps its rank.
+    scale = jnp.abs(cov).max(axis=(-1, -2))[..., None]
     values = jnp.where(values > size * jnp.finfo(cov.dtype).eps * scale, values, 0)
-    return vectors * jnp.sqrt(values)[None]
+    return vectors * jnp.sqrt(values)[..., None, :]
+
+
+def _batched(value: Any, name: str, axes: int, check: Any) -> Array:
+    """`value` with its last `axes` axes as `check` wants them; axes before those are a batch, if none is empty."""
+    array = checks.to_array(value, name)
+    return checks.finite(array, name) if array.ndim > axes and 0 not in array.shape else check(value, name)
+
+
+def _listed(values: Any) -> str:
+    """A small array on one line."""
+    return np.array2string(np.asarray(values, np.float64), precision=4, separator=", ").replace("\n", "")
 
 
 class Gaussian(eqx.Module):
     r"""The Gaussian measure $\mathcal N(m,\Sigma)$, $\Sigma=LL^\top$ (positive semi-definite by construction).
 
-    **Arguments:** `mean` of shape `(d,)`, and either `cov` of shape `(d, d)` or `factor` of shape `(d, r)`.
+    **Arguments:** `mean` of shape `(d,)`, and either `cov` of shape `(d, d)` or `factor` of shape `(d, r)`. The same
+    leading axes on both make a batch of Gaussians, or one per time.
 
     ```python
     g = mf.Gaussian(mean=jnp.zeros(2), cov=jnp.eye(2))
     tokens = g.sample(1000, key=jax.random.key(0))
+    g.push(2 * jnp.eye(2), b=jnp.ones(2)).entropy
     ```
     """
 
-    mean: Float[Array, " d"]
-    factor: Float[Array, "d r"]
+    mean: Float[Array, "*batch d"]
+    factor: Float[Array, "*batch d r"]
 
     def __init__(self, mean: Any, cov: Any = None, factor: Any = None):
-        mean = checks.vector(mean, "mean")
-        d = mean.shape[0]
+        mean = _batched(mean, "mean", 1, checks.vector)
+        *batch, d = mean.shape
         if (cov is None) == (factor is None):
             checks.refuse(
                 "a Gaussian takes either cov or factor",
@@ -71,13 +88,15 @@ class Gaussian(eqx.Module):
                 remedy="pass cov=Sigma, or factor=L with Sigma = L L^T",
             )
         name, value = ("cov", cov) if factor is None else ("factor", factor)
-        value = checks.matrix(value, name)
-        if value.shape[0] != d or (name == "cov" and value.shape[1] != d):
+        value = _batched(value, name, 2, checks.matrix)
+        *value_batch, rows, columns = value.shape
+        if value_batch != batch or rows != d or (name == "cov" and columns != d):
+            shape = ", ".join(map(str, (*batch, d, d if name == "cov" else "r")))
             checks.refuse(
                 f"{name} must match the mean",
-                got=f"{name} of shape {value.shape} for a mean of length {d}",
-                expected=f"shape ({d}, {d if name == 'cov' else 'r'})",
-                remedy=f"give mean and {name} of one dimension",
+                got=f"{name} of shape {value.shape} for a mean of {f'shape {mean.shape}' if batch else f'length {d}'}",
+                expected=f"shape ({shape})",
+                remedy=f"give mean and {name} of one dimension" + (" and the same leading axes" if batch else ""),
             )
         mean, value = cast((mean, value), common_dtype(mean, value))
         self.mean = mean
@@ -86,18 +105,97 @@ class Gaussian(eqx.Module):
     @property
     def d(self) -> int:
         """Dimension."""
-        return self.mean.shape[0]
+        return self.mean.shape[-1]
 
     @property
-    def covariance(self) -> Float[Array, "d d"]:
+    def covariance(self) -> Float[Array, "*batch d d"]:
         r"""$\Sigma=LL^\top$."""
-        return self.factor @ self.factor.T
+        return jnp.einsum("...ir,...jr->...ij", self.factor, self.factor)
+
+    @property
+    def second_moment(self) -> Float[Array, "*batch d d"]:
+        r"""$\int xx^\top d\mu=\Sigma+mm^\top$."""
+        return self.covariance + self.mean[..., :, None] * self.mean[..., None, :]
+
+    @property
+    def entropy(self) -> Float[Array, "*batch"]:
+        r"""The differential entropy $\tfrac12\log\det(2\pi e\,\Sigma)$; minus infinity if $\Sigma$ is singular."""
+        if self.factor.shape[-1] < self.d:
+            return jnp.full(self.mean.shape[:-1], -jnp.inf, self.mean.dtype)
+        # log det Sigma = 2 log|det L|, without squaring the condition number; a wide L is first made square.
+        square = self.factor
+        if square.shape[-1] > self.d:
+            square = jnp.linalg.qr(square.swapaxes(-1, -2))[1]
+        singular = jax.lax.stop_gradient(self.condition) == jnp.inf
+        # Inside the branch that is not taken the identity stands for a singular L, whose derivative is NaN.
+        identity = jnp.broadcast_to(jnp.eye(self.d, dtype=square.dtype), square.shape)
+        log_det = jnp.linalg.slogdet(jnp.where(singular[..., None, None], identity, square))[1]
+        return jnp.where(singular, -jnp.inf, self.d / 2 * math.log(2 * math.pi * math.e) + log_det)
+
+    @property
+    def condition(self) -> Float[Array, "*batch"]:
+        r"""$\lambda_{\max}(\Sigma)/\lambda_{\min}(\Sigma)$, from the singular values of $L$; infinite if singular."""
+        if self.factor.shape[-1] < self.d:
+            return jnp.full(self.mean.shape[:-1], jnp.inf, self.mean.dtype)
+        values = jnp.linalg.svd(self.factor, compute_uv=False)
+        largest, smallest = values[..., 0], values[..., -1]
+        singular = smallest <= max(self.factor.shape[-2:]) * jnp.finfo(values.dtype).eps * largest
+        return jnp.where(singular, jnp.inf, (largest / jnp.where(singular, 1, smallest)) ** 2)
+
+    def push(self, M: Any, b: Any = None) -> "Gaussian":
+        r"""The push-forward by $x\mapsto Mx+b$: $\mathcal N(Mm+b,\,(ML)(ML)^\top)$, exact on the factor.
+
+        **Arguments:** `M` of shape `(e, d)`, `b` of shape `(e,)`; the same map for every member of a batch.
+        """
+        M = checks.matrix(M, "M")
+        if M.shape[1] != self.d:
+            checks.refuse(
+                "M must act on the space of the Gaussian",
+                got=f"M of shape {M.shape} for d = {self.d}",
+                expected=f"shape (e, {self.d})",
+                remedy="x is mapped to M x + b: give M as many columns as the Gaussian has dimensions",
+            )
+        b = jnp.zeros(M.shape[0], M.dtype) if b is None else checks.vector(b, "b", M.shape[0], ", the rows of M")
+        M, b, mean, factor = cast((M, b, self.mean, self.factor), common_dtype(M, b, self))
+        moved = jnp.einsum("ij,...j->...i", M, mean)
+        return Gaussian(moved + jnp.broadcast_to(b, moved.shape), factor=jnp.einsum("ij,...jr->...ir", M, factor))
 
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""
         n = checks.draws(n, self.d, key)
+        if self.mean.ndim > 1:
+            checks.refuse(
+                "sample draws from a single Gaussian",
+                got=f"a batch of shape {self.mean.shape[:-1]}",
+                expected="a mean of shape (d,)",
+                remedy="index the batch: gaussians[i].sample(...), or jax.vmap over it with one key each",
+            )
         noise = jr.normal(key, (n, self.factor.shape[1]), self.mean.dtype)
         return PointCloud(self.mean[None] + noise @ self.factor.T)
+
+    def __getitem__(self, index: Any) -> "Gaussian":
+        """One Gaussian, or several, of a batch."""
+        if self.mean.ndim == 1:
+            checks.refuse(
+                "a single Gaussian cannot be indexed",
+                got=f"a mean of shape {self.mean.shape}",
+                expected="a batch of Gaussians with a leading axis",
+                remedy="index its mean or its covariance: g.mean[i]",
+            )
+        return jax.tree.map(lambda a: a[index], self)
+
+    def __repr__(self) -> str:
+        if not all(isinstance(a, (jax.Array, np.ndarray)) for a in (self.mean, self.factor)):
+            return f"Gaussian(mean={self.mean}, factor={self.factor})"  # a tree of something else
+        size = f"d={self.d}"
+        if self.mean.ndim > 1:
+            return f"Gaussian({size}, a batch of shape {self.mean.shape[:-1]})"
+        if not checks.known(self.mean, self.factor):
+            return f"Gaussian({size}, traced)"
+        if self.d <= 3:
+            return f"Gaussian({size}, mean={_listed(self.mean)}, cov={_listed(self.covariance)})"
+        norm, trace = float(jnp.linalg.norm(self.mean)), float(jnp.sum(self.factor**2))
+        return f"Gaussian({size}, |mean|={norm:.4g}, tr(cov)={trace:.4g}, factor of width {self.factor.shape[1]})"
 
 
 class Mixture(eqx.Module):

@@ -1,0 +1,1 @@
+"""Measurements of meanformer against what its users would otherwise run."""

@@ -1,0 +1,1 @@
+"""Gaussians under attention: closed forms, bounds, conserved quantities, fates."""

@@ -1,0 +1,142 @@
+r"""What Gaussians keep, where they can stop, and when they must blow up (MATH e.3.6, e.4).
+
+Computed with NumPy in float64, outside of `jit`. The temperature is absorbed: pass `field.A / field.tau`.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import _checks as checks
+from ..attention.kernel import AbstractAttention
+from ..measures.gaussian import Gaussian
+from . import _host as host
+
+
+def _spaces(A: Any, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Orthonormal bases, as columns, of the orthogonal complement of ker A and of ker A."""
+    given = A.A if isinstance(A, AbstractAttention) else A
+    A = host.matrix(given, "A", d)
+    _, values, Vt = np.linalg.svd(A)
+    rank = int((values > max(A.shape) * host.unit(given) * values[0]).sum())
+    return Vt[:rank].T, Vt[rank:].T
+
+
+def frozen_covariance(A: Any, gaussian: Gaussian) -> np.ndarray:
+    r"""The part of $\Sigma_0$ that softmax, l2 and Sinkhorn attention never change, whatever $V$ is (MATH e.3.6),
+
+    $$\Sigma_{low}=N(N^\top\Sigma_0^{-1}N)^{-1}N^\top,\qquad N=\ker A,\qquad\Sigma(t)\succeq\Sigma_{low}\ \ \forall t.$$
+
+    It is the conditional covariance on $\ker A$ given the rest, computed as $LZZ^\top L^\top$ with $Z$ an orthonormal
+    basis of $\ker(AL)$: no inverse, and any rank is legal. For $K=-Q$, $V=I$ it is the limit of $\Sigma(t)$.
+
+    **Arguments:** `A` of shape `(d, d)`, or an attention; for several heads, their matrices on top of each other.
+    """
+    m, L = host.moments(gaussian)
+    seen, _ = _spaces(A, m.shape[0])
+    _, values, Zt = np.linalg.svd(seen.T @ L)
+    rank = int((values > max(L.shape) * host.unit(gaussian.factor) * np.linalg.norm(L)).sum())
+    factor = L @ Zt[rank:].T
+    return factor @ factor.T
+
+
+def conserved(A: Any, gaussian: Gaussian) -> np.ndarray:
+    r"""$N^\top\Sigma^{-1}N$ for an orthonormal basis $N$ of $\ker A$: constant in time for every $V$ (MATH e.3.6).
+
+    It holds for softmax, l2 and Sinkhorn attention, because $GN=0$. The basis depends on `A` alone, so the values at
+    two times can be compared entry by entry. Of shape `(0, 0)` if `A` is invertible.
+
+    **Arguments:** `A` as for `frozen_covariance`; a Gaussian of full rank.
+    """
+    m, L = host.moments(gaussian)
+    _, N = _spaces(A, m.shape[0])
+    if not np.isfinite(gaussian.condition):
+        checks.refuse(
+            "the conserved quantity needs a covariance of full rank",
+            got=f"a singular covariance in dimension {m.shape[0]}",
+            expected="Sigma > 0",
+            remedy="frozen_covariance takes any rank",
+        )
+    solved = np.linalg.lstsq(L, N, rcond=None)[0]  # L^+ N: the inverse of L, not of Sigma
+    return solved.T @ solved
+
+
+def stationarity(V: Any, A: Any, Sigma: Any) -> float:
+    r"""How far $\Sigma$ is from a fixed point of softmax attention (MATH e.4), as a share of the largest speed:
+
+    $$\frac{\|V\Sigma A\Sigma+\Sigma A^\top\Sigma V^\top\|_F}{2\,\|V\|_F\|A\|_F\|\Sigma\|_F^2}\in[0,1].$$
+
+    **Arguments:** `V`, `A` of shape `(d, d)`; `Sigma` a covariance or a Gaussian.
+    """
+    if isinstance(Sigma, Gaussian):
+        L = host.moments(Sigma)[1]
+        Sigma = L @ L.T
+    Sigma = host.known(checks.matrix(Sigma, "Sigma"), "Sigma")
+    d = Sigma.shape[1]
+    Sigma, V, A = (host.matrix(M, name, d, d) for M, name in ((Sigma, "Sigma"), (V, "V"), (A, "A")))
+    half = V @ Sigma @ A @ Sigma
+    largest = 2 * np.linalg.norm(V) * np.linalg.norm(A) * np.linalg.norm(Sigma) ** 2
+    return float(np.linalg.norm(half + half.T) / largest) if largest > 0 else 0.0
+
+
+class RankBound(NamedTuple):
+    """A bound on the rank of stationary covariances, and what it supposes."""
+
+    rank: int
+    hypothesis: str
+
+
+def rank_bound(A: Any, V: Any = None) -> RankBound:
+    r"""The largest rank that a stationary covariance of softmax attention can have (MATH e.4).
+
+    - $V=vI$: $\dim\ker(A+A^\top)+\min(n_+,n_-)$, with $n_+$ positive and $n_-$ negative eigenvalues of $A+A^\top$.
+    - $V=V^\top\succ0$ and $A=A^\top\preceq0$: $\dim\ker A$.
+    - otherwise, and with `V` left out: $\lfloor(d+\dim\ker A)/2\rfloor$, for those $\Sigma$ with $\Sigma A\Sigma=0$.
+      They are stationary for every $V$; others exist for exceptional pairs only.
+
+    The answer says which hypothesis it used: `rank_bound(A, V).rank`, `.hypothesis`.
+    """
+    d = host.known(checks.matrix(A, "A"), "A").shape[1]
+    kernel, unit = _spaces(A, d)[1].shape[1], host.unit(A, 1.0 if V is None else V)
+    A = host.matrix(A, "A", d, d)
+    if V is not None:
+        V = host.matrix(V, "V", d, d)
+        values = np.linalg.eigvalsh(A + A.T)
+        zero = 4 * d * unit * np.linalg.norm(A)
+        positive, negative = int((values > zero).sum()), int((values < -zero).sum())
+        if V[0, 0] != 0 and not host.differ(V, V[0, 0] * np.eye(d), unit):
+            rank = d - positive - negative + min(positive, negative)
+            return RankBound(rank, "V is a multiple of I")
+        symmetric = not host.differ(V, V.T, unit) and not host.differ(A, A.T, unit)
+        if symmetric and np.linalg.eigvalsh(V)[0] > 0 and not positive:
+            return RankBound(kernel, "V is symmetric positive definite and A symmetric negative semi-definite")
+    return RankBound((d + kernel) // 2, "Sigma A Sigma = 0, which makes Sigma stationary for every V")
+
+
+class BlowupBounds(NamedTuple):
+    """A blow-up, if there is one, comes not before `lower`; there is one, not after `upper`, if that is finite."""
+
+    lower: float
+    upper: float
+
+
+def blowup_bounds(V: Any, A: Any, gaussian: Gaussian) -> BlowupBounds:
+    r"""Bounds on the blow-up time of softmax attention from a Gaussian (MATH e.4),
+
+    $$\frac1{2\|V\|\|A\|\|\Sigma_0\|}\le t^*\le
+    \frac d{2\lambda_{\min}(A)\lambda_{\min}(V)^2\operatorname{tr}(V^{-1}\Sigma_0)}.$$
+
+    The upper bound needs symmetric $V,A\succ0$; it is `inf` otherwise. Norms are spectral; temperature in `A`.
+    """
+    m, L = host.moments(gaussian)
+    d = m.shape[0]
+    unit = host.unit(V, A)
+    V, A = (host.matrix(M, name, d, d) for M, name in ((V, "V"), (A, "A")))
+    speed = 2 * np.linalg.norm(V, 2) * np.linalg.norm(A, 2) * np.linalg.norm(L, 2) ** 2
+    lower = float(1 / speed) if speed > 0 else np.inf
+    upper = np.inf
+    if not host.differ(V, V.T, unit) and not host.differ(A, A.T, unit) and speed > 0:
+        v, a = np.linalg.eigvalsh(V)[0], np.linalg.eigvalsh(A)[0]
+        if v > 0 and a > 0:
+            upper = float(d / (2 * a * v**2 * np.trace(L.T @ np.linalg.solve(V, L))))
+    return BlowupBounds(lower, upper)

@@ -1,0 +1,297 @@
+r"""Gaussian flows that are known in closed form (MATH e.3), exact for any rank and without an inverse.
+
+Computed with NumPy in float64, outside of `jit`. The temperature is absorbed where only $A$ is asked for: pass
+`field.A / field.tau`. Since $V\to\lambda V$ is $t\to\lambda t$, a flow with $V=I$ at time $\lambda t$ is the one
+with $V=\lambda I$ at time $t$.
+"""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy.special import wrightomega
+
+from .. import _checks as checks
+from ..measures.gaussian import Gaussian
+from . import _host as host
+
+KINDS = ("softmax", "l2", "sinkhorn")
+Values: TypeAlias = np.ndarray | np.floating
+
+
+def _grown(value: Values, growth: Values) -> np.ndarray:
+    """`value * exp(growth)`: 0 stays 0, and what floats cannot hold is infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(value == 0, 0.0, value * np.exp(growth))
+
+
+def _gaussian(mean: np.ndarray, factor: np.ndarray, like: Gaussian) -> Gaussian:
+    for name, values in (("mean", mean), ("covariance", factor)):
+        if not np.isfinite(values).all():
+            checks.refuse(
+                f"the {name} at this time is too large for floating-point numbers",
+                got=f"a {name} that grows exponentially, beyond 1e308",
+                expected="a time at which it is finite",
+                remedy="ask for earlier times; a Gaussian with mean 0 keeps it, and its covariance is the same",
+            )
+    return Gaussian(mean.astype(like.mean.dtype), factor=factor.astype(like.factor.dtype))
+
+
+# One dimension: the logarithm of the growth, which keeps its digits where little happens
+
+
+def _softmax_growth(x: Values) -> Values:
+    r"""$\log\sigma/\sigma_0=-\log(1-x)$, $x=2va\sigma_0t$."""
+    return -np.log1p(-x)
+
+
+def _l2_growth(p: Values, s: Values) -> Values:
+    r"""$-w=\log\sigma/\sigma_0$, where $e^w-1+pw=-s$, $p=2k^2\sigma_0$, $s=4va\sigma_0t$ (MATH e.3.4 over $u_0$)."""
+    moving = (s != 0) & (p > 1e-140)
+    p_ = np.where(moving, p, 1)
+    # e^w = p omega(z); log omega = z - omega where omega underflows.
+    z = (1 - s) / p_ - np.log(p_)
+    omega = wrightomega(z)
+    small = omega < 1
+    w = np.log(p_) + np.where(small, z - omega, np.log(np.where(small, 1, omega)))
+    # The start is exact to round-off in e^w; Newton steps make that round-off in w, however small w is.
+    for _ in range(3):
+        w = w - (np.expm1(w) + p_ * w + s) / (np.exp(w) + p_)
+    # Where p is too small for z, e^w = 1 - s: softmax with 2a.
+    rest = np.where(moving, 0.0, s)
+    if (rest >= 1).any():
+        checks.refuse(
+            "the variance at this time is too large for floating-point numbers",
+            got=f"k^2 variance / tau = {np.min(p) / 2:.3g}, where l2 attention is nearly softmax",
+            expected="a time before the blow-up of softmax with 2 q k",
+            remedy="ask for earlier times",
+        )
+    return np.where(moving, -w, -np.log1p(-rest))
+
+
+def _sinkhorn_growth(bs: Values, vt: Values, sign: Values) -> Values:
+    r"""$\log\sigma/\sigma_0=\log\sinh\vartheta/\sinh\vartheta_0$, $\sinh\vartheta_0=2|b|\sigma_0$ (MATH e.3.4).
+
+    $\vartheta-\coth\frac\vartheta2=c$ is solved by Newton's method from the root of $\vartheta-2/\vartheta=c$. The
+    left side is concave and increasing and that start is too small, so the steps go up to the solution monotonically.
+    """
+    moving = bs > 1e-140  # below, squares underflow
+    theta0 = np.arcsinh(2 * np.where(moving, bs, 1))
+    c = theta0 - 1 / np.tanh(theta0 / 2) + 2 * sign * vt
+    root = np.hypot(c, np.sqrt(8))
+    theta = np.where(c > 0, (root + c) / 2, 4 / (root + np.abs(c)))
+    for _ in range(60):
+        step = (c - theta + 1 / np.tanh(theta / 2)) / (1 + 0.5 / np.sinh(np.minimum(theta, 700) / 2) ** 2)
+        theta = theta + step
+        if (np.abs(step) <= 4 * np.finfo(float).eps * theta).all():
+            break
+    growth = theta - theta0 + np.log(np.expm1(-2 * theta) / np.expm1(-2 * theta0))
+    return np.where(moving, growth, 0.0)
+
+
+def one_dimensional(
+    kind: str,
+    q: Any,
+    k: Any,
+    v: Any,
+    tau: Any,
+    mean: Any,
+    variance: Any,
+    t: Any,
+    kernel: str = "dot",
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""Mean and variance at time `t` of a Gaussian on the line under attention (MATH e.3.4).
+
+    With $a=qk/\tau$: softmax $\dot\sigma=2va\sigma^2$, l2 $\dot\sigma=4va\sigma^2/(1+2k^2\sigma/\tau)$, Sinkhorn
+    $\dot\sigma=\frac vb(\sqrt{1+4b^2\sigma^2}-1)$ with $b=a$, or $2a$ for `kernel="distance"`.
+
+    **Arguments:** `kind` one of "softmax", "l2", "sinkhorn"; `tau` is the `eps` of Sinkhorn; `variance` is $\sigma_0$,
+    not its root. Numbers or arrays, element by element.
+
+    ```python
+    mean, variance = one_dimensional("l2", q=0.8, k=1.1, v=0.9, tau=1.0, mean=0.4, variance=0.5, t=0.5)
+    ```
+    """
+    kind = checks.one_of(kind, "kind", KINDS)
+    kernel = checks.one_of(kernel, "kernel", ("dot", "distance"))
+    given = {"q": q, "k": k, "v": v, "tau": tau, "mean": mean, "variance": variance, "t": t}
+    arrays = {name: host.known(checks.finite(checks.to_array(x, name), name), name) for name, x in given.items()}
+    if not arrays["tau"].min() > 0:
+        host.temperature(arrays["tau"].min(), "tau")
+    host.not_negative(arrays["variance"], "variance", "a variance of 0 is a single point")
+    host.not_negative(arrays["t"], "t", "the flow backward in time is the flow of -v")
+    try:
+        q, k, v, tau, mean, variance, t = np.broadcast_arrays(*arrays.values())
+    except ValueError:
+        checks.refuse(
+            "the parameters must have shapes that fit together",
+            got=", ".join(f"{name} {x.shape}" for name, x in arrays.items() if x.ndim),
+            expected="one shape, or single numbers",
+            remedy="give as many of each",
+        )
+    a = q * k / tau
+    if kind == "softmax":
+        x = 2 * v * a * variance * t
+        if (x >= 1).any():
+            worst = np.unravel_index(x.argmax(), x.shape)
+            host.before(t[worst][None], float(t[worst] / x[worst]))
+        growth = _softmax_growth(x)
+        mean_growth = v * t + growth / 2
+    elif kind == "l2":
+        p, s = 2 * k**2 / tau * variance, 4 * v * a * variance * t
+        growth = _l2_growth(p, s)
+        # (1/sigma_0 - 1/sigma) / 4a = v t (1 - e^w) / s, and v t / (1 + p) where nothing moves.
+        share = np.where(s == 0, 1 / (1 + p), -np.expm1(-growth) / np.where(s == 0, 1, s))
+        mean_growth = growth / 2 + v * t * share
+    else:
+        b = a if kernel == "dot" else 2 * a
+        growth = _sinkhorn_growth(np.abs(b) * variance, v * t, np.sign(b))
+        mean_growth = v * t
+    return _grown(mean, mean_growth), _grown(variance, growth)
+
+
+# V = I
+
+
+def softmax_blowup_time(A: Any, gaussian: Gaussian, V: Any = 1.0) -> float:
+    r"""The time $t^*$ at which softmax attention makes a Gaussian infinite; `inf` if it never does (MATH e.3.1, e.3.3).
+
+    For $V=vI$, $t^*=1/\lambda_{\max}(v\,L_0^\top(A+A^\top)L_0)$. For symmetric $V$, $A$, $\Sigma_0$ that commute,
+    $t^*=1/(2\lambda_{\max}(VA\Sigma_0))$. Both are `inf` if that eigenvalue is not positive.
+
+    **Arguments:** `A` of shape `(d, d)`, with the temperature in it (`field.A / field.tau`); `V` a number $v$ or a
+    matrix. For other `V` there is no closed form and the call is refused: see `blowup_bounds`.
+
+    ```python
+    softmax_blowup_time(jnp.eye(2), mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2)))      # 0.5
+    ```
+    """
+    mean, L = host.moments(gaussian)
+    d = mean.shape[0]
+    unit = host.unit(A, V, gaussian.factor)
+    A = host.matrix(A, "A", d, d)
+    V = host.number(V, "V") * np.eye(d) if np.ndim(V) == 0 else host.matrix(V, "V", d, d)
+    if not host.differ(V, V[0, 0] * np.eye(d), unit):
+        top = np.linalg.eigvalsh(V[0, 0] * L.T @ (A + A.T) @ L)[-1]
+    else:
+        sigma = L @ L.T
+        defects = {
+            "V is not symmetric": (V, V.T, 1.0, V),
+            "A is not symmetric": (A, A.T, 1.0, A),
+            "V A is not A V": (V @ A, A @ V, V, A),
+            "V Sigma is not Sigma V": (V @ sigma, sigma @ V, V, sigma),
+            "A Sigma is not Sigma A": (A @ sigma, sigma @ A, A, sigma),
+        }
+        for words, (one, other, *sizes) in defects.items():
+            if host.differ(one, other, unit, float(np.prod([np.linalg.norm(size) for size in sizes]))):
+                checks.refuse(
+                    "no closed form of the blow-up time is known here",
+                    got=f"a V that is not a multiple of I, and {words}",
+                    expected="V = v I, or symmetric V, A and Sigma that commute",
+                    remedy="blowup_bounds brackets the time, and a flow of the Gaussian finds it",
+                )
+        product = 2 * V @ A @ sigma
+        top = np.linalg.eigvalsh((product + product.T) / 2)[-1]
+    # An eigenvalue that is zero but for rounding (A antisymmetric, say) is zero.
+    zero = 4 * d * unit * np.linalg.norm(V) * np.linalg.norm(A) * np.linalg.norm(L) ** 2
+    return float(1 / top) if top > zero else np.inf
+
+
+def softmax_identity_flow(A: Any, gaussian: Gaussian, t: Any, v: Any = 1.0) -> Gaussian:
+    r"""The Gaussian at time `t` under softmax attention with $V=vI$ (MATH e.3.1, e.3.2),
+
+    $$\Sigma(t)=L_0\big(I-tv\,L_0^\top(A+A^\top)L_0\big)^{-1}L_0^\top,\qquad
+    m(t)=e^{vt}\,(I-2tv\,\Sigma_0A)^{-1/2}m_0\ \text{ if }A=A^\top .$$
+
+    **Arguments:** `A` of shape `(d, d)`, with the temperature in it (`field.A / field.tau`); `t` before the blow-up, a
+    number or a vector, which gives a batch. For $A\ne A^\top$ the mean must be 0: it then stays 0.
+    """
+    m, L = host.moments(gaussian)
+    d = m.shape[0]
+    unit = host.unit(A)
+    A, t, v = host.matrix(A, "A", d, d), host.times(t), host.number(v, "v")
+    if host.differ(A, A.T, unit) and m.any():
+        checks.refuse(
+            "the mean has a closed form for symmetric A only",
+            got=f"an A with an asymmetry of {np.abs(A - A.T).max():.3g}, and a mean that is not 0",
+            expected="A == A.T, or mean 0",
+            remedy="centre the Gaussian: its covariance does not depend on the mean",
+        )
+    host.before(t, softmax_blowup_time(A, gaussian, v))
+    values, U = np.linalg.eigh(L.T @ (A + A.T) @ L)
+    root = np.sqrt(np.maximum(1 - v * t[..., None] * values, np.finfo(float).tiny))
+    # (I - 2tv Sigma A)^(-1/2) = I + L U diag((1/root - 1) / x) U^T L^T A, x = values / 2, without the division by x.
+    gain = 2 * v * t[..., None] / (root * (1 + root))
+    mean = _grown(m + gain * (U.T @ L.T @ A @ m) @ (L @ U).T, v * t[..., None])
+    return _gaussian(mean, L @ U / root[..., None, :], gaussian)
+
+
+def matched_flow(
+    kind: str, K: Any, sign: int, gaussian: Gaussian, t: Any, tau: Any = 1.0, kernel: str = "dot"
+) -> Gaussian:
+    r"""The Gaussian at time `t` under attention with $Q=\pm K$ and $V=I$, any $k$ and any ranks (MATH e.3.5).
+
+    $K\Sigma K^\top/\tau$ keeps its eigenvectors and each eigenvalue $\nu_i$ follows the law of one dimension. With
+    $KL_0/\sqrt\tau=U\,\mathrm{diag}(\sqrt{\nu_i})\,W^\top$ and $\varphi_i=\sqrt{\nu_i(t)/\nu_i(0)}$,
+
+    $$L(t)=L_0\big(I+W\,\mathrm{diag}(\varphi_i-1)\,W^\top\big),\qquad
+    m(t)=e^t\Big(m_0+L_0W\,\mathrm{diag}\Big(\frac{\varphi_i^p-1}{\sqrt{\nu_i}}\Big)U^\top Km_0/\sqrt\tau\Big),$$
+
+    where $p=1$ for softmax, $p=2$ for l2 with $Q=-K$, and $p=0$ for l2 with $Q=K$ and for Sinkhorn.
+
+    **Arguments:** `kind` one of "softmax", "l2", "sinkhorn"; `sign` 1 or -1; `t` a number or a vector, which gives a
+    batch; `tau` is the `eps` of Sinkhorn, `kernel` ("dot" or "distance") its kernel.
+    """
+    kind = checks.one_of(kind, "kind", KINDS)
+    kernel = checks.one_of(kernel, "kernel", ("dot", "distance"))
+    if sign not in (1, -1):
+        checks.refuse("sign must be 1 or -1", got=repr(sign), expected="Q = sign * K", remedy="sign=-1 means Q = -K")
+    m, L = host.moments(gaussian)
+    K, t = host.matrix(K, "K", m.shape[0]) / np.sqrt(host.temperature(tau, "tau")), host.times(t)
+    U, roots, Wt = np.linalg.svd(K @ L, full_matrices=False)
+    nu, time = roots**2, t[..., None]
+    if kind == "softmax":
+        host.before(t, 1 / (2 * nu[0]) if sign * nu[0] > 0 else np.inf)
+        growth, power = _softmax_growth(2 * sign * nu * time), 1
+    elif kind == "l2":
+        growth, power = _l2_growth(2 * nu + 0 * time, 4 * sign * nu * time), 1 - sign
+    else:
+        beta = 1 if kernel == "dot" else 2
+        growth, power = _sinkhorn_growth(beta * nu + 0 * time, time, np.float64(sign)), 0
+    W = Wt.T
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused in the end
+        gain = np.expm1(power * growth / 2) / np.where(roots > 0, roots, 1)
+        mean = _grown(m + gain * (U.T @ K @ m) @ (L @ W).T, time)
+        factor = L + (L @ W * np.expm1(growth / 2)[..., None, :]) @ Wt
+    return _gaussian(mean, factor, gaussian)
+
+
+# A blow-up of l2 attention
+
+
+def l2_blowup_time(Q: Any, K: Any, V: Any, gaussian: Gaussian, tau: Any = 1.0) -> float:
+    r"""The time at which l2 attention makes a Gaussian infinite, where it does so in closed form (MATH e.4).
+
+    For single rows $Q=q^\top$, $K=k^\top$ with $k^\top V=0$ and $q^\top V=v\,q^\top$: $\alpha=k^\top\Sigma k$ stays
+    constant, $\beta=q^\top\Sigma k$ obeys $\dot\beta=2v\beta^2/(1+2\alpha)$, and $t^*=(1+2\alpha)/(2v\beta)$ if
+    $v\beta>0$, else `inf`. With $\tau$, $q$ and $k$ are divided by $\sqrt\tau$.
+
+    ```python
+    g = mf.Gaussian(jnp.zeros(2), cov=[[1.0, 0.5], [0.5, 1.0]])
+    l2_blowup_time([[0.0, 1.0]], [[1.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]], g)      # 3.0
+    ```
+    """
+    m, L = host.moments(gaussian)
+    d, tau, unit = m.shape[0], host.temperature(tau, "tau"), host.unit(Q, K, V)
+    Q, K = (host.matrix(M, name, d, 1)[0] / np.sqrt(tau) for M, name in ((Q, "Q"), (K, "K")))
+    V = host.matrix(V, "V", d, d)
+    v = Q @ V @ Q / max(Q @ Q, np.finfo(float).tiny)
+    for words, row, image in (("K V is not 0", K, 0 * K), ("Q V is not a multiple of Q", Q, v * Q)):
+        if host.differ(row @ V, image, unit, float(np.linalg.norm(row) * np.linalg.norm(V))):
+            checks.refuse(
+                "no closed form of the blow-up time is known here",
+                got=words,
+                expected="single rows Q and K with K V = 0 and Q V = v Q",
+                remedy="let a flow of the Gaussian find it; K of full column rank excludes a blow-up",
+            )
+    alpha, beta = K @ L @ L.T @ K, Q @ L @ L.T @ K
+    return float((1 + 2 * alpha) / (2 * v * beta)) if v * beta > 0 else np.inf

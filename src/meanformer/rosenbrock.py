@@ -1,0 +1,88 @@
+r"""A linearly implicit step for stiff equations: Rodas5P, of order 5(4) and L-stable.
+
+Steinebach, *Construction of Rosenbrock-Wanner method Rodas5P and numerical benchmarks within the Julia Differential
+Equations package*, BIT 63:27 (2023). One factorisation of $W=I/(h\gamma)-J$ serves eight stages,
+
+$$Wk_i=F\Big(t+c_ih,\,y+\sum_{j<i}a_{ij}k_j\Big)+\frac1h\sum_{j<i}C_{ij}k_j+hd_i\,\partial_tF,\qquad
+y_1=y+\sum_ia_{8i}k_i+k_8,$$
+
+and there is no iteration: in a batch no member waits for another one's Newton steps to converge.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import lu_factor, lu_solve
+from jaxtyping import Array, Float
+
+from ._types import Scalar
+
+GAMMA = 0.21193756319429014
+_LAST = (-7.502846399306121, 2.561846144803919, -11.627539656261098, -0.18268767659942256, 0.030198172008377946)
+A = (
+    (),
+    (3.0,),
+    (2.849394379747939, 0.45842242204463923),
+    (-6.954028509809101, 2.489845061869568, -10.358996098473584),
+    (2.8029986275628964, 0.5072464736228206, -0.3988312541770524, -0.04721187230404641),
+    _LAST,
+    (*_LAST, 1.0),
+    (*_LAST, 1.0, 1.0),
+)
+C = (
+    (),
+    (-14.155112264123755,),
+    (-17.97296035885952, -2.859693295451294),
+    (147.12150275711716, -1.41221402718213, 71.68940251302358),
+    (165.43517024871676, -0.4592823456491126, 42.90938336958603, -5.961986721573306),
+    (24.854864614690072, -3.0009227002832186, 47.4931110020768, 5.5814197821558125, -0.6610691825249471),
+    (
+        30.91273214028599,
+        -3.1208243349937974,
+        77.79954646070892,
+        34.28646028294783,
+        -19.097331116725623,
+        -28.087943162872662,
+    ),
+    (
+        37.80277123390563,
+        -3.2571969029072276,
+        112.26918849496327,
+        66.9347231244047,
+        -40.06618937091002,
+        -54.66780262877968,
+        -9.48861652309627,
+    ),
+)
+NODES = (0.0, 0.6358126895828704, 0.4095798393397535, 0.9769306725060716, 0.4288403609558664, 1.0, 1.0, 1.0)
+D = (GAMMA, -0.42387512638858027, -0.3384627126235924, 1.8046452872882734, 2.325825639765069, 0.0, 0.0, 0.0)
+
+
+def rodas5p_step(
+    velocity: Callable[[Scalar, Float[Array, " n"]], Float[Array, " n"]],
+    t: Scalar,
+    y: Float[Array, " n"],
+    h: Scalar,
+    autonomous: bool = False,
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """The state after a step of length `h`, and an estimate of its error."""
+
+    def here(y: Array) -> Array:
+        return velocity(t, y)
+
+    start, tangent = jax.linearize(here, y)
+    jacobian = jax.vmap(tangent, out_axes=1)(jnp.eye(y.size, dtype=y.dtype))
+    drift: Any = 0 if autonomous else jax.jvp(lambda t: velocity(t, y), (t,), (jnp.ones_like(t),))[1]
+    factors = lu_factor(jnp.eye(y.size, dtype=y.dtype) / (h * GAMMA) - jacobian)
+    stages: list[Array] = []
+    point = y
+    for a, c, node, d in zip(A, C, NODES, D, strict=True):
+        point = y + sum((w * k for w, k in zip(a, stages, strict=True)), jnp.zeros_like(y))
+        value = velocity(t + node * h, point) if stages else start
+        value = value + sum((w * k for w, k in zip(c, stages, strict=True)), jnp.zeros_like(y)) / h
+        if not autonomous and d:
+            value = value + h * d * drift
+        stages.append(lu_solve(factors, value))
+    return point + stages[-1], stages[-1]

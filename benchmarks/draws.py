@@ -1,7 +1,7 @@
 r"""The random problems of the rank histograms (TARGETS A2, A3), the same for every competitor.
 
 $Q\in\mathbb R^{\lfloor d/2\rfloor\times d}$ iid normal, $K=-Q$, $\tau=\sqrt d$, $\Sigma_0=MM^\top$ with $M$ iid normal,
-and $V=I$ or $V=W^\top W$. By the convergence theorem of MATH e.4 the limit has rank $d-\lfloor d/2\rfloor$ in every draw.
+and $V=I$ or $V=W^\top W$. By the convergence theorem of MATH e.4 every limit has rank $d-\lfloor d/2\rfloor$.
 """
 
 from typing import NamedTuple

@@ -71,7 +71,7 @@ def rank_of(history, look):
 
 
 def strict_rank_of(history, look, certified=CERTIFIED):
-    r"""The rule of MATH e.5 with three doubts more: dead is $\rho<-0.8$, an alive slope fades, and its rate is negligible.
+    r"""The rule of MATH e.5 with three doubts more: dead is $\rho<-0.8$, an alive slope fades, at a small rate.
 
     A direction that is still to die (onset at $t\gg1$) shows $|\rho|\sim t$: small, steady and wrong; one that dies as
     $t^{-1}$ shows $\rho\to-1$, while slopes of $-0.3$ to $-0.6$ are long transients of directions that live.
@@ -176,9 +176,8 @@ def _growth_fate(kind, Q, K, V, tau, L0, gamma0, rtol, max_steps, steps):
 def projected_euler_fate(kind, Q, K, V, tau, Sigma0, step=0.1, steps=1000, threshold=0.1):
     r"""The rank of $\Sigma$ after `steps` of $\Sigma\leftarrow\big(\Sigma+h(G\Sigma+\Sigma G^\top)\big)_+$.
 
-    Rank counts the eigenvalues above `threshold`, in absolute value. Step and horizon are our guess of common practice.
-
-    Negative eigenvalues are clipped at 0 after each step; what is clipped once stays 0, hence too low ranks.
+    Rank counts the eigenvalues above an absolute `threshold`. Step and number of steps are a guess of common practice,
+    not taken from a script. None if the iteration overflows.
     """
     Sigma = Sigma0
     for _ in range(steps):
@@ -186,4 +185,6 @@ def projected_euler_fate(kind, Q, K, V, tau, Sigma0, step=0.1, steps=1000, thres
         L = U * np.sqrt(np.maximum(eigenvalues, 0))
         rate = velocity(kind, L, Q, K, V, tau).dot(L.T)
         Sigma = L.dot(L.T) + step * (rate + rate.T)
+        if not np.isfinite(Sigma).all():
+            return None
     return int((np.linalg.eigvalsh(Sigma) > threshold).sum())

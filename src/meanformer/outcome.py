@@ -1,9 +1,11 @@
 """How a run ended, in words with advice. A numerical failure is an outcome, never an exception."""
 
 import enum
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from . import _checks as checks
@@ -71,3 +73,40 @@ class Outcome(eqx.Module):
         if is_traced(self.code) or jnp.ndim(self.code):
             return f"Outcome(code={self.code})"
         return f"{self.kind} at t = {float(self.time):.6g}: {_WORDS[Ending(int(self.code))]}"
+
+
+class FateKind(enum.IntEnum):
+    """What becomes of a Gaussian run."""
+
+    UNDECIDED = 0
+    CONVERGED = 1
+    BLEW_UP = 2
+    DIVERGED = 3
+
+
+@dataclass(frozen=True)
+class Fates:
+    """The fates of many runs, as arrays with one entry per run; `fates[i]` is a `Fate`."""
+
+    code: np.ndarray
+    time: np.ndarray
+    error: np.ndarray
+    rank: np.ndarray
+    limit: np.ndarray
+    growth: np.ndarray
+    exponent: np.ndarray
+    slopes: np.ndarray
+    steps: np.ndarray
+    seconds: float
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    @property
+    def kind(self) -> np.ndarray:
+        """The kinds, as words."""
+        return np.array([FateKind(c).name for c in self.code])
+
+    def counts(self) -> dict[str, int]:
+        """How many runs had each fate."""
+        return {kind.name: int((self.code == kind).sum()) for kind in FateKind}

@@ -14,10 +14,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import lu_factor, lu_solve
+import numpy as np
 from jaxtyping import Array, Float
 
 from ._types import Scalar
+from ._lapack import one_by_one
 
 GAMMA = 0.21193756319429014
 _LAST = (-7.502846399306121, 2.561846144803919, -11.627539656261098, -0.18268767659942256, 0.030198172008377946)
@@ -57,6 +58,7 @@ C = (
     ),
 )
 NODES = (0.0, 0.6358126895828704, 0.4095798393397535, 0.9769306725060716, 0.4288403609558664, 1.0, 1.0, 1.0)
+A, C = (np.array([[*row, *[0.0] * (8 - len(row))] for row in table]) for table in (A, C))
 D = (GAMMA, -0.42387512638858027, -0.3384627126235924, 1.8046452872882734, 2.325825639765069, 0.0, 0.0, 0.0)
 
 
@@ -65,24 +67,30 @@ def rodas5p_step(
     t: Scalar,
     y: Float[Array, " n"],
     h: Scalar,
-    autonomous: bool = False,
+    autonomous: bool = True,
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """The state after a step of length `h`, and an estimate of its error."""
+    r"""The state after a step of length `h`, and an estimate of its error.
+
+    `autonomous` says that the velocity does not depend on the time, which saves the term $\partial_tF$.
+    """
 
     def here(y: Array) -> Array:
         return velocity(t, y)
 
-    start, tangent = jax.linearize(here, y)
+    _, tangent = jax.linearize(here, y)
     jacobian = jax.vmap(tangent, out_axes=1)(jnp.eye(y.size, dtype=y.dtype))
     drift: Any = 0 if autonomous else jax.jvp(lambda t: velocity(t, y), (t,), (jnp.ones_like(t),))[1]
-    factors = lu_factor(jnp.eye(y.size, dtype=y.dtype) / (h * GAMMA) - jacobian)
-    stages: list[Array] = []
-    point = y
-    for a, c, node, d in zip(A, C, NODES, D, strict=True):
-        point = y + sum((w * k for w, k in zip(a, stages, strict=True)), jnp.zeros_like(y))
-        value = velocity(t + node * h, point) if stages else start
-        value = value + sum((w * k for w, k in zip(c, stages, strict=True)), jnp.zeros_like(y)) / h
-        if not autonomous and d:
+    solve = one_by_one(jnp.linalg.inv)(jnp.eye(y.size, dtype=y.dtype) / (h * GAMMA) - jacobian)
+
+    # The stages as a loop: one stage is compiled, not eight.
+    def stage(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        stages, _ = carry
+        a, c, node, d = (jnp.asarray(table, y.dtype)[i] for table in (A, C, NODES, D))
+        point = y + a @ stages
+        value = velocity(t + node * h, point) + c @ stages / h
+        if not autonomous:
             value = value + h * d * drift
-        stages.append(lu_solve(factors, value))
+        return stages.at[i].set(solve @ value), point
+
+    stages, point = jax.lax.fori_loop(0, len(A), stage, (jnp.zeros((len(A), y.size), y.dtype), y))
     return point + stages[-1], stages[-1]

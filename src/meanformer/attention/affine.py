@@ -33,6 +33,10 @@ class Affine(AbstractLeaf):
     def not_gaussian(self) -> None:
         return None
 
+    @property
+    def speed_bound(self) -> Scalar:
+        return jnp.linalg.norm(self.M, 2)
+
     def closure(self, gaussian: Gaussian) -> Closure:
         u = self.M @ gaussian.mean
         return u if self.b is None else u + self.b, self.M

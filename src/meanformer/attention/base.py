@@ -191,6 +191,16 @@ class AbstractLeaf(AbstractField):
         r"""Whether $G$ depends on the mean, so that the covariance does not move on its own."""
         return False
 
+    @property
+    def saturates(self) -> bool:
+        r"""Whether $G$ stops growing with $\Sigma$, in some directions at least: growth may slow down late."""
+        return False
+
+    @property
+    def speed_bound(self) -> Scalar:
+        r"""A bound of $\|GL\|_F/\|L\|_F$ over all Gaussians, which excludes a blow-up; infinite if there is none."""
+        return jnp.asarray(jnp.inf, common_dtype(self))
+
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$u=\Gamma_\mu(m)$ and $G=D\Gamma_\mu$ for a Gaussian $\mu$, if the field is then affine (MATH e.2)."""
         raise NotImplementedError

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
+from .._lapack import one_by_one
 from ..measures.gaussian import Gaussian
 
 Closure = tuple[Float[Array, " v"], Float[Array, "v d"]]
@@ -48,7 +49,7 @@ def inverse(X: Float[Array, "k k"]) -> Float[Array, "k k"]:
 
     The derivative is products only: mapped over a basis it is far cheaper than that of a Cholesky solve.
     """
-    return jnp.linalg.inv(X)
+    return one_by_one(jnp.linalg.inv)(X)
 
 
 @inverse.defjvp
@@ -69,10 +70,14 @@ def sinkhorn_gain(M: Float[Array, "r r"]) -> Float[Array, "r r"]:
     return _gain(M)[0]
 
 
+def _svd(M: Array) -> tuple[Array, Array, Array]:
+    return tuple(jnp.linalg.svd(M))
+
+
 @jax.custom_jvp
 def _gain(M: Float[Array, "r r"]) -> Gain:
     """The gain, R, its eigenvectors and its eigenvalues; the last two have no derivative."""
-    vectors, values, _ = jnp.linalg.svd(M)
+    vectors, values, _ = one_by_one(_svd)(M)
     roots = jnp.sqrt(1 + 4 * values**2)
     return (vectors * (2 / (1 + roots))[None]) @ vectors.T, (vectors * roots[None]) @ vectors.T, vectors, roots
 

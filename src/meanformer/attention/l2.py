@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._types import Queries
+from .._types import Queries, Scalar
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
 from ..reduce.exact import Average, fold_tokens, minus_squared_distance
@@ -36,6 +36,19 @@ class L2(AbstractTempered):
     @property
     def not_gaussian(self) -> None:
         return None
+
+    @property
+    def saturates(self) -> bool:
+        return True
+
+    @property
+    def speed_bound(self) -> Scalar:
+        r"""$\|VK^+\|\|Q\|$ if $\ker K\subset\ker V$; else there is none, and a blow-up is possible (MATH e.4)."""
+        inverse_of_K = jnp.linalg.pinv(self.K)
+        missed = self.V - self.V @ inverse_of_K @ self.K
+        small = 1e-10 * jnp.linalg.norm(self.V)
+        bound = jnp.linalg.norm(self.V @ inverse_of_K, 2) * jnp.linalg.norm(self.Q, 2)
+        return jnp.where(jnp.linalg.norm(missed) <= small, bound, jnp.inf)
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$\bar y(x)=m+H(\hat q(x)-\hat k(m))$ with $H=2\Sigma\hat K^\top(I+2\hat K\Sigma\hat K^\top)^{-1}$ and hats for a

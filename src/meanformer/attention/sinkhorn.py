@@ -102,13 +102,23 @@ class Sinkhorn(AbstractAttention):
     def not_gaussian(self) -> None:
         return None
 
+    @property
+    def saturates(self) -> bool:
+        return True
+
+    @property
+    def speed_bound(self) -> Scalar:
+        r"""$\|V\|$: Sinkhorn flows exist for all times (MATH e.4)."""
+        return jnp.linalg.norm(self.V, 2)
+
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$G=VL\,\varphi(MM^\top)L^\top B$, $M=L^\top BL$, $\varphi(\lambda)=2/(1+\sqrt{1+4\lambda})$; key and query
         biases are absorbed by the potentials.
         """
-        LB = gaussian.factor.T @ self.B
-        gain = sinkhorn_gain(LB @ gaussian.factor)
-        return self.maps.value(gaussian.mean), self.V @ gaussian.factor @ gain @ LB
+        L = gaussian.factor
+        # Not through the matrix B: what Q or K send to zero then stays zero, to the last digit.
+        LB = (1 if self.kernel == "dot" else 2) * (self.K @ L).T @ self.Q / self.eps
+        return self.maps.value(gaussian.mean), self.V @ L @ sinkhorn_gain(LB @ L) @ LB
 
     def marginal_error(self, mu: PointCloud, view: View) -> tuple[Scalar, Bool[Array, ""]]:
         """The marginal error at the tokens of `mu`, and whether it is below `tol`; if masked, over all prefixes."""

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 
 from .. import _checks as checks
+from .._progress import Progress
 from .._types import cast, is_traced
 from ..attention.base import AbstractField
 from ..measures.cloud import PointCloud
 from ..spaces import AbstractSpace
 from .frames import Rescaled
-from .progress import Progress
 from .run import host_run, traced_run
 from .save import resolve_save
 from .setup import checked_control, checked_system, pieces, schedule_is_traced, with_breaks

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._progress import Progress
 from .._types import Scalar
 from ..attention.solved import sinkhorn_excess
 from ..measures.cloud import PointCloud
 from ..outcome import Ending, Outcome
 from .particles import ParticleSystem
-from .progress import Progress
 from .segment import Control, Segment, run_segment
 from .stop import AbstractStop
 from .trajectory import Trajectory

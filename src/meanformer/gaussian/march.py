@@ -7,6 +7,7 @@ is a fixed number of steps, one compiled function; what the march has seen is lo
 
 from typing import Any
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,9 @@ from ..attention.closure import closure_of
 from ..measures.gaussian import Gaussian
 from ..rosenbrock import rodas5p_step
 
+# Up to this many unknowns a step is implicit: beyond, the factorisation of a Jacobian costs more than it saves.
+IMPLICIT_SIZE = 400
+
 
 class March(eqx.Module):
     r"""Where a march is: `Y` $=L$, or $[L\ m]$ if the mean moves the covariance; time, next step, steps tried."""
@@ -28,22 +32,14 @@ class March(eqx.Module):
     tries: Int[Array, "*batch"]
 
 
-class Look(eqx.Module):
-    r"""What is seen of a march at the end of a segment.
-
-    `slopes` are $\rho_i=2t\,u_i^\top Gu_i$ of the eigenvalues of $\Sigma$, in decreasing order of them (MATH e.5);
-    `growth` $=\frac d{dt}\log\operatorname{tr}\Sigma$, `exponent` $p=d\log\gamma/d\log\operatorname{tr}\Sigma$,
-    `turning` $=t\|\dot\Sigma\|/\|\Sigma\|$.
-    """
+class Sight(eqx.Module):
+    r"""What a segment hands to the host: the state `Y`, $F=\dot Y$, `dF` $=\ddot Y$, and $G$; see `classify.look`."""
 
     t: Float[Array, "*batch"]
-    log_size: Float[Array, "*batch"]
-    speed: Float[Array, "*batch"]
-    growth: Float[Array, "*batch"]
-    exponent: Float[Array, "*batch"]
-    turning: Float[Array, "*batch"]
-    singular: Float[Array, "*batch r"]
-    slopes: Float[Array, "*batch r"]
+    Y: Float[Array, "*batch d c"]
+    F: Float[Array, "*batch d c"]
+    dF: Float[Array, "*batch d c"]
+    G: Float[Array, "*batch d d"]
 
 
 def mean_matters(field: AbstractField) -> bool:
@@ -78,32 +74,19 @@ def start(field: AbstractField, gaussian: Gaussian, t0: Scalar, with_mean: bool)
     return March(Y, t0, h, jnp.zeros((), int))
 
 
-def look(field: AbstractField, march: March, with_mean: bool) -> Look:
+def sight(field: AbstractField, march: March, with_mean: bool) -> Sight:
     """What is seen of a march where it is."""
-    Y = march.Y
-    F, dF = jax.jvp(lambda Y: velocity(field, Y, with_mean), (Y,), (velocity(field, Y, with_mean),))
-    size = _square(Y)
-    growth = 2 * jnp.sum(Y * F) / size
-    acceleration = jnp.sum(F * dF) / _square(F) - growth / 2
-    gaussian = split(Y, with_mean)
-    _, G = closure_of(field.terms(jnp.zeros((), Y.dtype)), gaussian)
-    vectors, singular, _ = jnp.linalg.svd(gaussian.factor, full_matrices=False)
-    slopes = 2 * march.t * jnp.einsum("ij,ik,kj->j", vectors, G, vectors)
-    # Sigma dot = G Sigma + Sigma G^T, in units of the largest entry so that nothing under- or overflows.
-    unit = jnp.where(singular[0] > 0, singular[0], 1)
-    L, GL = gaussian.factor / unit, G @ (gaussian.factor / unit)
-    sigma_dot, sigma = GL @ L.T + L @ GL.T, L @ L.T
-    turning = march.t * jnp.sqrt(_square(sigma_dot) / jnp.maximum(_square(sigma), jnp.finfo(Y.dtype).tiny))
-    return Look(
-        t=march.t,
-        log_size=jnp.log(size),
-        speed=jnp.sqrt(_square(F) / size),
-        growth=growth,
-        exponent=acceleration / growth,
-        turning=turning,
-        singular=singular,
-        slopes=slopes,
-    )
+    F = velocity(field, march.Y, with_mean)
+    _, dF = jax.jvp(lambda Y: velocity(field, Y, with_mean), (march.Y,), (F,))
+    _, G = closure_of(field.terms(jnp.zeros((), F.dtype)), split(march.Y, with_mean))
+    return Sight(march.t, march.Y, F, dF, G)
+
+
+def _explicit_step(flat: Any, t: Scalar, y: Array, h: Scalar) -> tuple[Array, Array]:
+    solver, term = diffrax.Dopri8(), diffrax.ODETerm(lambda t, y, args: flat(t, y))
+    state = solver.init(term, t, t + h, y, None)
+    moved, error, *_ = solver.step(term, jnp.zeros_like(t), h, y, None, state, made_jump=False)
+    return moved, error
 
 
 def one_step(field: AbstractField, march: March, rtol: Scalar, t1: Scalar, with_mean: bool) -> March:
@@ -114,7 +97,8 @@ def one_step(field: AbstractField, march: March, rtol: Scalar, t1: Scalar, with_
         return velocity(field, y.reshape(shape), with_mean).reshape(-1)
 
     h = jnp.minimum(march.h, t1 - march.t)
-    Y, error = (a.reshape(shape) for a in rodas5p_step(flat, march.t, march.Y.reshape(-1), h, autonomous=True))
+    take = rodas5p_step if march.Y.size <= IMPLICIT_SIZE else _explicit_step
+    Y, error = (a.reshape(shape) for a in take(flat, march.t, march.Y.reshape(-1), h))
     # Relative to each column: a direction that starts small is resolved too, as long as it is not negligible.
     columns = jnp.sum(march.Y * march.Y, axis=0)
     scale = jnp.maximum(columns, 1e-10 * columns.sum())
@@ -132,7 +116,7 @@ def one_step(field: AbstractField, march: March, rtol: Scalar, t1: Scalar, with_
 
 def segment(
     field: AbstractField, march: March, rtol: Scalar, t1: Scalar, steps: int, with_mean: bool, keep: bool
-) -> tuple[March, Look, Any]:
+) -> tuple[March, Sight, Any]:
     """`steps` steps of a march, a look at where they lead, and, if asked for, all states on the way."""
 
     def body(march: March, _: None) -> tuple[March, Any]:
@@ -140,4 +124,4 @@ def segment(
         return march, (march.Y, march.t) if keep else None
 
     march, path = jax.lax.scan(body, march, None, length=steps)
-    return march, look(field, march, with_mean), path
+    return march, sight(field, march, with_mean), path

@@ -9,11 +9,14 @@ QUIET_SECONDS = 1.0
 
 
 class Progress:
-    """A bar from t0 to t1 that appears when a run is long: on a terminal by default, always or never if told."""
+    """A bar from t0 to t1 that appears when a run is long: on a terminal by default, always or never if told.
 
-    def __init__(self, wanted: bool | None, t0: float, t1: float):
+    What is counted is a time (`t = ...`) unless `what` names it otherwise.
+    """
+
+    def __init__(self, wanted: bool | None, t0: float, t1: float, what: str = "flow", unit: str = "t ="):
         self.shown = sys.stderr.isatty() if wanted is None else wanted
-        self.t0, self.t1 = t0, t1
+        self.t0, self.t1, self.what, self.unit = t0, t1, what, unit
         self.start = time.monotonic()
         self.bar: Any = None
 
@@ -30,9 +33,11 @@ class Progress:
             from rich.progress import Progress as Bar
 
             columns = (
-                TextColumn("flow"),
+                TextColumn(self.what),
                 BarColumn(),
-                TextColumn("t = {task.fields[t]:.4g} of {task.fields[t1]:.4g}, {task.fields[steps]} steps"),
+                TextColumn(
+                    f"{self.unit} " + "{task.fields[t]:.4g} of {task.fields[t1]:.4g}, {task.fields[steps]} steps"
+                ),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
             )

@@ -1,0 +1,278 @@
+"""The fates of Gaussian runs, thousands at a time."""
+
+import functools
+import time as clock
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import _checks as checks
+from .._progress import Progress
+from ..attention.base import AbstractField, check_square
+from ..attention.heads import stack, stackable
+from ..attention.schedule import is_constant
+from ..measures.gaussian import Gaussian
+from ..outcome import FateKind as Kind
+from ..outcome import Fates
+from .classify import Record, classify, look
+from .march import March, mean_matters, segment, sight, start
+
+# Marches in one compiled call, and steps between two looks at them: a march that is decided leaves at the next look,
+# so that a hard problem holds back nobody.
+BATCH, STEPS = 32, 16
+WORKERS = 2
+BUDGET = 1000
+
+
+def fates(
+    fields: AbstractField | Sequence[AbstractField],
+    gaussians: Gaussian | Sequence[Gaussian],
+    *,
+    rtol: float = 1e-8,
+    max_steps: int = BUDGET,
+    progress: bool | None = None,
+) -> Fates:
+    r"""The fates of many Gaussian runs, each marched until its fate is known (MATH e.5).
+
+    **Arguments:**
+
+    - `fields`: one field for all; a list of fields of one kind and shape; or a batch of them, one field whose arrays
+      have a leading axis, which is fastest to make: `jax.vmap(mf.Softmax)(Q, K, V)`.
+    - `gaussians`: one for all, a list, or a batch: `mf.Gaussian(means, factor=factors)` of shapes `(n, d)`, `(n, d, r)`.
+    - `rtol`: the relative error allowed in a step. `max_steps`: how many steps to try before "undecided".
+    - `progress`: a bar, if it takes long (default: on a terminal).
+
+    **Returns:** `Fates`, arrays of kinds, times, ranks, limits.
+
+    ```python
+    fields = jax.vmap(lambda Q, V: mf.Softmax(Q, -Q, V))(Qs, Vs)
+    mf.fates(fields, mf.Gaussian(jnp.zeros((1000, 3)), factor=Ls)).counts()
+    ```
+    """
+    began = clock.monotonic()
+    leaves, structure, gaussians, n = _checked_batch(fields, gaussians)
+    rtol = float(checks.positive(rtol, "rtol", "1e-8 is the default"))
+    pool = _Pool(leaves, structure, gaussians, n, rtol, checks.whole(max_steps, "max_steps"))
+    with Progress(progress, 0, n, "fates", "decided") as bar, ThreadPoolExecutor(WORKERS) as workers:
+        while pool.active.size:
+            list(workers.map(pool.advance, pool.chunks()))
+            pool.retire()
+            bar.update(n - pool.active.size, int(pool.tries.sum()))
+    return pool.fates(clock.monotonic() - began)
+
+
+def _checked_batch(fields: Any, gaussians: Any) -> tuple[list[np.ndarray], Any, Gaussian, int]:
+    """The leaves of the fields and the Gaussians, all with a leading axis of one length, in float64."""
+    if isinstance(gaussians, (list, tuple)) and all(isinstance(g, Gaussian) for g in gaussians) and gaussians:
+        width = max(g.factor.shape[-1] for g in gaussians)
+        if len({g.d for g in gaussians}) > 1:
+            checks.refuse(
+                "a batch has one dimension",
+                got=f"Gaussians of dimensions {sorted({g.d for g in gaussians})}",
+                expected="one dimension d",
+                remedy="call mf.fates once for each dimension",
+            )
+        padded = [np.pad(np.asarray(g.factor), ((0, 0), (0, width - g.factor.shape[-1]))) for g in gaussians]
+        gaussians = Gaussian(np.stack([np.asarray(g.mean) for g in gaussians]), factor=np.stack(padded))
+    if not isinstance(gaussians, Gaussian):
+        checks.refuse(
+            "fates are those of Gaussians",
+            got=checks.described(gaussians),
+            expected="a Gaussian, a list of them, or a batch",
+            remedy="mf.fates(fields, mf.Gaussian(means, factor=factors))",
+        )
+    if isinstance(fields, (list, tuple)):
+        alike = bool(fields) and all(isinstance(f, AbstractField) for f in fields) and stackable(fields)
+        if not alike:
+            checks.refuse(
+                "the fields of a batch must be alike",
+                got=f"{len(fields)} fields of different kinds or shapes",
+                expected="fields of one kind, with matrices of one shape",
+                remedy="call mf.fates once for each kind",
+            )
+        fields = stack(fields)
+    if not isinstance(fields, AbstractField):
+        check_square(fields, None, jnp.zeros(()))
+    if not is_constant(fields):
+        checks.refuse(
+            "a fate is that of a field that does not depend on time",
+            got=type(fields).__name__,
+            expected="constant weights",
+            remedy="use mf.flow with a finite t1",
+        )
+    many_fields = any(len(term.leaf.dimensions or ()) == 3 for term in _shapes(fields))
+    lengths = {jax.tree.leaves(fields)[0].shape[0]} if many_fields else set()
+    lengths |= {gaussians.mean.shape[0]} if gaussians.mean.ndim == 2 else set()
+    if len(lengths) > 1:
+        checks.refuse(
+            "fields and Gaussians must be as many",
+            got=f"batches of {' and '.join(map(str, sorted(lengths)))}",
+            expected="one length, or one field or Gaussian for all",
+            remedy="cut the longer batch",
+        )
+    n = lengths.pop() if lengths else 1
+    leaves, structure = jax.tree.flatten(fields)
+    leaves = [np.asarray(leaf) for leaf in leaves]
+    leaves = [leaf.astype(np.float64) if leaf.dtype.kind == "f" else leaf for leaf in leaves]
+    if not many_fields:
+        leaves = [np.broadcast_to(leaf, (n, *leaf.shape)) for leaf in leaves]
+    mean, factor = np.asarray(gaussians.mean, np.float64), np.asarray(gaussians.factor, np.float64)
+    if mean.ndim == 1:
+        mean, factor = np.broadcast_to(mean, (n, *mean.shape)), np.broadcast_to(factor, (n, *factor.shape))
+    for name, arrays in (("fields", leaves), ("Gaussians", [mean, factor])):
+        for array in arrays:
+            bad = np.flatnonzero(~np.isfinite(array.reshape(n, -1)).all(axis=1)) if array.dtype.kind == "f" else []
+            if len(bad):
+                checks.refuse(
+                    f"the {name} must be finite",
+                    got=f"a value that is not finite in number {bad[0]} of the batch",
+                    expected="finite numbers",
+                    remedy="a singular cov under jax.vmap gives this: pass factor= instead",
+                )
+    first = jax.tree.unflatten(structure, [jnp.asarray(leaf[0]) for leaf in leaves])
+    check_square(first, Gaussian(mean[0], factor=factor[0]), jnp.zeros(()))
+    return leaves, structure, Gaussian(mean, factor=orthogonal_columns(factor)), n
+
+
+def _shapes(fields: AbstractField) -> Any:
+    """The terms of a field, or of a batch of fields."""
+    return jax.eval_shape(lambda f: [t._replace(left=jnp.zeros(())) for t in f.terms(jnp.zeros(()))], fields)
+
+
+def orthogonal_columns(factor: np.ndarray) -> np.ndarray:
+    r"""Another factor of the same $\Sigma$, with orthogonal columns, as few as there are dimensions."""
+    vectors, values, _ = np.linalg.svd(factor, full_matrices=False)
+    return vectors * values[..., None, :]
+
+
+@functools.partial(jax.jit, static_argnames=("structure", "with_mean"))
+def _start(leaves: Any, structure: Any, gaussians: Gaussian, with_mean: bool) -> Any:
+    def one(leaves: Any, gaussian: Gaussian) -> Any:
+        field = jax.tree.unflatten(structure, leaves)
+        march = start(field, gaussian, jnp.zeros(()), with_mean)
+        bound = sum(jnp.linalg.norm(jnp.atleast_2d(t.left), 2) * t.leaf.speed_bound for t in field.terms(jnp.zeros(())))
+        return march, sight(field, march, with_mean), bound
+
+    return jax.vmap(one)(leaves, gaussians)
+
+
+@functools.partial(jax.jit, static_argnames=("structure", "with_mean"))
+def _advance(leaves: Any, structure: Any, march: March, rtol: Any, with_mean: bool) -> Any:
+    def one(leaves: Any, march: March) -> Any:
+        field = jax.tree.unflatten(structure, leaves)
+        march, seen, _ = segment(field, march, rtol, jnp.asarray(jnp.inf), STEPS, with_mean, keep=False)
+        return march, seen
+
+    return jax.vmap(one)(leaves, march)
+
+
+class _Pool:
+    """The marches of a batch, kept on the host and advanced a chunk at a time."""
+
+    def __init__(self, leaves: list[np.ndarray], structure: Any, gaussians: Gaussian, n: int, rtol: float, budget: int):
+        self.leaves, self.structure, self.n, self.rtol = leaves, structure, n, rtol
+        first = jax.tree.unflatten(structure, [jnp.asarray(leaf[0]) for leaf in leaves])
+        self.with_mean = mean_matters(first)
+        self.patient = any(term.leaf.saturates for term in first.terms(jnp.zeros(())))
+        self.size = min(BATCH, 1 << (n - 1).bit_length())
+        self.looks = -(-budget // STEPS)
+        r = gaussians.factor.shape[-1]
+        self.record = Record.empty(n, self.looks + 1, r)
+        self.done = 0
+        self.active = np.arange(n)
+        self.Y, self.t, self.h, self.tries = np.empty(0), np.zeros(n), np.zeros(n), np.zeros(n, int)
+        self.bound, self.unit_speed = np.zeros(n), np.zeros(n)
+        self.answer: dict[str, np.ndarray] = {
+            "kind": np.zeros(n, int),
+            "time": np.zeros(n),
+            "error": np.zeros(n),
+            "rank": np.full(n, -1),
+            "alive": np.zeros((n, r), bool),
+        }
+        for rows in self.chunks():
+            picked = jax.tree.map(lambda a, rows=rows: np.asarray(a)[rows], gaussians)
+            march, seen, bound = _start([a[rows] for a in leaves], structure, picked, self.with_mean)
+            if not self.Y.size:
+                self.Y = np.zeros((n, *march.Y.shape[1:]))
+            self._keep(rows, march)
+            self.bound[rows] = np.asarray(bound)
+            self._look(rows, seen, 0)
+        self._stationary()
+
+    def chunks(self) -> list[np.ndarray]:
+        """The numbers of the active marches, in chunks of one size: the last one is filled up with repeats."""
+        cuts = range(0, self.active.size, self.size)
+        return [np.resize(self.active[i : i + self.size], self.size) for i in cuts]
+
+    def _keep(self, rows: np.ndarray, march: March) -> None:
+        self.Y[rows], self.t[rows], self.h[rows] = (np.asarray(a) for a in (march.Y, march.t, march.h))
+        self.tries[rows] = np.asarray(march.tries)
+
+    def _look(self, rows: np.ndarray, seen: Any, number: int) -> None:
+        t, Y, F, dF, G = (np.asarray(a) for a in (seen.t, seen.Y, seen.F, seen.dF, seen.G))
+        factor = Y[:, :, :-1] if self.with_mean else Y
+        for name, values in look(t, Y, F, dF, G, factor).items():
+            getattr(self.record, name)[rows, number] = values
+        if number == 0:
+            norms = [np.sqrt((a**2).sum(axis=(1, 2))) for a in (F, Y, G)]
+            with np.errstate(all="ignore"):
+                # At rounding level nothing moves: the start is stationary.
+                moves = norms[0] > 1e-14 * norms[1] * norms[2]
+                self.unit_speed[rows] = np.where(moves, norms[0] / norms[1], 0.0)
+
+    def _stationary(self) -> None:
+        still = self.unit_speed == 0
+        singular = self.record.singular[:, 0]
+        alive = singular > 1e-14 * singular[:, :1]
+        self.answer["kind"][still] = int(Kind.CONVERGED)
+        self.answer["rank"][still] = alive[still].sum(axis=1)
+        self.answer["alive"][still] = alive[still]
+        self.active = np.flatnonzero(~still)
+
+    def advance(self, rows: np.ndarray) -> None:
+        """One segment for the marches in `rows`."""
+        march = March(self.Y[rows], self.t[rows], self.h[rows], self.tries[rows])
+        march, seen = _advance(
+            [a[rows] for a in self.leaves], self.structure, march, np.float64(self.rtol), self.with_mean
+        )
+        self._keep(rows, march)
+        self._look(rows, seen, self.done + 1)
+
+    def retire(self) -> None:
+        """Take out the marches whose fate is known, or hopeless."""
+        self.done += 1
+        rows = self.active
+        seen = classify(
+            self.record.rows(rows, self.done), self.unit_speed[rows], self.patient, np.isfinite(self.bound[rows])
+        )
+        out = (seen["kind"] != Kind.UNDECIDED) | seen["gave_up"] | (self.done >= self.looks)
+        out |= ~np.isfinite(self.record.log_size[rows, self.done])
+        for name, values in self.answer.items():
+            values[rows[out]] = seen[name][out]
+        self.active = rows[~out]
+
+    def fates(self, seconds: float) -> Fates:
+        """What is known, as arrays."""
+        last = np.where(np.isfinite(self.record.t), np.arange(self.looks + 1), -1).max(axis=1)
+        everyone = np.arange(self.n)
+        now = {name: values[everyone, last] for name, values in vars(self.record).items()}
+        factor = self.Y[:, :, :-1] if self.with_mean else self.Y
+        vectors, values, _ = np.linalg.svd(np.nan_to_num(factor), full_matrices=False)
+        kept = vectors * np.where(self.answer["alive"], values, 0)[:, None]
+        limit = np.where((self.answer["kind"] == Kind.CONVERGED)[:, None, None], kept @ kept.transpose(0, 2, 1), np.nan)
+        return Fates(
+            code=self.answer["kind"],
+            time=self.answer["time"],
+            error=self.answer["error"] + 10 * self.rtol * (self.answer["kind"] == Kind.BLEW_UP) * self.answer["time"],
+            rank=self.answer["rank"],
+            limit=limit,
+            growth=now["growth"],
+            exponent=now["exponent"],
+            slopes=now["slopes"],
+            steps=self.tries,
+            seconds=seconds,
+        )

@@ -23,7 +23,7 @@ NEGLIGIBLE = 1e-14
 # slope must fade, by this factor in a decade, and be so small that no decay can begin before CERTIFIED units of time.
 FADE, CERTIFIED = 0.5, 1e8
 # Beyond this many units of time rounding has eaten the slopes.
-HORIZON = 1e12
+HORIZON = 1e11
 # Below this a slope is rounding, and need not fade any more.
 NOISE = 1e-7
 

@@ -23,7 +23,7 @@ from .march import March, mean_matters, segment, sight, start
 
 # Marches in one compiled call, and steps between two looks at them: a march that is decided leaves at the next look,
 # so that a hard problem holds back nobody.
-BATCH, STEPS = 32, 16
+BATCH, LOOKS, STEPS = 32, 2, 8
 WORKERS = 2
 BUDGET = 1000
 
@@ -153,7 +153,7 @@ def orthogonal_columns(factor: np.ndarray) -> np.ndarray:
 def _start(leaves: Any, structure: Any, gaussians: Gaussian, with_mean: bool) -> Any:
     def one(leaves: Any, gaussian: Gaussian) -> Any:
         field = jax.tree.unflatten(structure, leaves)
-        march = start(field, gaussian, jnp.zeros(()), with_mean)
+        march = start(field, gaussian, with_mean)
         bound = sum(jnp.linalg.norm(jnp.atleast_2d(t.left), 2) * t.leaf.speed_bound for t in field.terms(jnp.zeros(())))
         return march, sight(field, march, with_mean), bound
 
@@ -164,7 +164,7 @@ def _start(leaves: Any, structure: Any, gaussians: Gaussian, with_mean: bool) ->
 def _advance(leaves: Any, structure: Any, march: March, rtol: Any, with_mean: bool) -> Any:
     def one(leaves: Any, march: March) -> Any:
         field = jax.tree.unflatten(structure, leaves)
-        march, seen, _ = segment(field, march, rtol, jnp.asarray(jnp.inf), STEPS, with_mean, keep=False)
+        march, seen, _ = segment(field, march, rtol, LOOKS, STEPS, with_mean, keep=False)
         return march, seen
 
     return jax.vmap(one)(leaves, march)
@@ -179,12 +179,13 @@ class _Pool:
         self.with_mean = mean_matters(first)
         self.patient = any(term.leaf.saturates for term in first.terms(jnp.zeros(())))
         self.size = min(BATCH, 1 << (n - 1).bit_length())
-        self.looks = -(-budget // STEPS)
+        self.looks = LOOKS * -(-budget // (LOOKS * STEPS))
         r = gaussians.factor.shape[-1]
         self.record = Record.empty(n, self.looks + 1, r)
         self.done = 0
         self.active = np.arange(n)
-        self.Y, self.t, self.h, self.tries = np.empty(0), np.zeros(n), np.zeros(n), np.zeros(n, int)
+        self.Y, self.tries = np.empty(0), np.zeros(n, int)
+        self.t, self.h, self.unit = np.zeros(n), np.zeros(n), np.zeros(n)
         self.bound, self.unit_speed = np.zeros(n), np.zeros(n)
         self.answer: dict[str, np.ndarray] = {
             "kind": np.zeros(n, int),
@@ -210,6 +211,7 @@ class _Pool:
 
     def _keep(self, rows: np.ndarray, march: March) -> None:
         self.Y[rows], self.t[rows], self.h[rows] = (np.asarray(a) for a in (march.Y, march.t, march.h))
+        self.unit[rows] = np.asarray(march.unit)
         self.tries[rows] = np.asarray(march.tries)
 
     def _look(self, rows: np.ndarray, seen: Any, number: int) -> None:
@@ -235,16 +237,17 @@ class _Pool:
 
     def advance(self, rows: np.ndarray) -> None:
         """One segment for the marches in `rows`."""
-        march = March(self.Y[rows], self.t[rows], self.h[rows], self.tries[rows])
+        march = March(self.Y[rows], self.t[rows], self.h[rows], self.unit[rows], self.tries[rows])
         march, seen = _advance(
             [a[rows] for a in self.leaves], self.structure, march, np.float64(self.rtol), self.with_mean
         )
         self._keep(rows, march)
-        self._look(rows, seen, self.done + 1)
+        for number in range(LOOKS):
+            self._look(rows, jax.tree.map(lambda a, k=number: np.asarray(a)[:, k], seen), self.done + 1 + number)
 
     def retire(self) -> None:
         """Take out the marches whose fate is known, or hopeless."""
-        self.done += 1
+        self.done += LOOKS
         rows = self.active
         seen = classify(
             self.record.rows(rows, self.done), self.unit_speed[rows], self.patient, np.isfinite(self.bound[rows])

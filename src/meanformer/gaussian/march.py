@@ -21,14 +21,19 @@ from ..rosenbrock import rodas5p_step
 
 # Up to this many unknowns a step is implicit: beyond, the factorisation of a Jacobian costs more than it saves.
 IMPLICIT_SIZE = 400
+# A step is at most this fraction of the time so far: a decade of time takes some 16 steps, and is looked at twice.
+LONGEST = 0.15
 
 
 class March(eqx.Module):
-    r"""Where a march is: `Y` $=L$, or $[L\ m]$ if the mean moves the covariance; time, next step, steps tried."""
+    r"""Where a march is: `Y` $=L$, or $[L\ m]$ if the mean moves the covariance; time since the start, next step, the
+    problem's unit of time $1/\gamma(0)$, steps tried.
+    """
 
     Y: Float[Array, "*batch d c"]
     t: Float[Array, "*batch"]
     h: Float[Array, "*batch"]
+    unit: Float[Array, "*batch"]
     tries: Int[Array, "*batch"]
 
 
@@ -65,13 +70,13 @@ def _square(Y: Array) -> Scalar:
     return jnp.sum(Y * Y)
 
 
-def start(field: AbstractField, gaussian: Gaussian, t0: Scalar, with_mean: bool) -> March:
+def start(field: AbstractField, gaussian: Gaussian, with_mean: bool) -> March:
     """The march at its start, with a cautious first step."""
     L = gaussian.factor
     Y = jnp.concatenate([L, gaussian.mean[:, None]], axis=1) if with_mean else L
     speed = jnp.sqrt(_square(velocity(field, Y, with_mean)) / jnp.maximum(_square(Y), jnp.finfo(Y.dtype).tiny))
-    h = jnp.where(speed > 0, 0.01 / jnp.where(speed > 0, speed, 1), 1)
-    return March(Y, t0, h, jnp.zeros((), int))
+    unit = jnp.where(speed > 0, 1 / jnp.where(speed > 0, speed, 1), 1)
+    return March(Y, jnp.zeros((), Y.dtype), 0.01 * unit, unit, jnp.zeros((), int))
 
 
 def sight(field: AbstractField, march: March, with_mean: bool) -> Sight:
@@ -89,14 +94,14 @@ def _explicit_step(flat: Any, t: Scalar, y: Array, h: Scalar) -> tuple[Array, Ar
     return moved, error
 
 
-def one_step(field: AbstractField, march: March, rtol: Scalar, t1: Scalar, with_mean: bool) -> March:
+def one_step(field: AbstractField, march: March, rtol: Scalar, with_mean: bool) -> March:
     """One step tried; the state moves if its error is small enough."""
     shape = march.Y.shape
 
     def flat(t: Scalar, y: Array) -> Array:
         return velocity(field, y.reshape(shape), with_mean).reshape(-1)
 
-    h = jnp.minimum(march.h, t1 - march.t)
+    h = jnp.minimum(march.h, LONGEST * (march.t + march.unit))
     take = rodas5p_step if march.Y.size <= IMPLICIT_SIZE else _explicit_step
     Y, error = (a.reshape(shape) for a in take(flat, march.t, march.Y.reshape(-1), h))
     # Relative to each column: a direction that starts small is resolved too, as long as it is not negligible.
@@ -109,19 +114,24 @@ def one_step(field: AbstractField, march: March, rtol: Scalar, t1: Scalar, with_
     return March(
         Y=jnp.where(good, Y, march.Y),
         t=jnp.where(good, march.t + h, march.t),
-        h=jnp.where(good & (factor > 1), jnp.maximum(march.h, h * factor), h * factor),
+        h=h * factor,
+        unit=march.unit,
         tries=march.tries + 1,
     )
 
 
 def segment(
-    field: AbstractField, march: March, rtol: Scalar, t1: Scalar, steps: int, with_mean: bool, keep: bool
+    field: AbstractField, march: March, rtol: Scalar, looks: int, steps: int, with_mean: bool, keep: bool
 ) -> tuple[March, Sight, Any]:
-    """`steps` steps of a march, a look at where they lead, and, if asked for, all states on the way."""
+    """`looks` times `steps` steps, what is seen after each of the looks, and, if asked for, all states on the way."""
 
-    def body(march: March, _: None) -> tuple[March, Any]:
-        march = one_step(field, march, rtol, t1, with_mean)
-        return march, (march.Y, march.t) if keep else None
+    def step(march: March, _: None) -> tuple[March, Any]:
+        march = one_step(field, march, rtol, with_mean)
+        return march, (march.t, march.Y) if keep else None
 
-    march, path = jax.lax.scan(body, march, None, length=steps)
-    return march, sight(field, march, with_mean), path
+    def stretch(march: March, _: None) -> tuple[March, Any]:
+        march, path = jax.lax.scan(step, march, None, length=steps)
+        return march, (sight(field, march, with_mean), path)
+
+    march, (seen, path) = jax.lax.scan(stretch, march, None, length=looks)
+    return march, seen, path

@@ -1,11 +1,9 @@
 """How a run ended, in words with advice. A numerical failure is an outcome, never an exception."""
 
 import enum
-from dataclasses import dataclass
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from . import _checks as checks
@@ -21,17 +19,19 @@ class Ending(enum.IntEnum):
     STEP_TOO_SMALL = 3
     NOT_FINITE = 4
     SINKHORN_STALLED = 5
+    FATE_KNOWN = 6
 
 
 _WORDS = {
     Ending.REACHED: "reached t1",
     Ending.STOPPED: "stopped by a rule",
+    Ending.FATE_KNOWN: "the fate is known",
     Ending.STEP_LIMIT: "ran out of steps; raise max_steps, loosen rtol, or shorten the run",
     Ending.STEP_TOO_SMALL: (
         "the step became too small: the solution probably blows up near this time (or rtol is too strict for the "
         "dtype); end the run earlier, or rescale the weights"
     ),
-    Ending.NOT_FINITE: "the tokens left the floating-point range: blow-up; end the run earlier, or rescale the weights",
+    Ending.NOT_FINITE: "the state left the floating-point range: blow-up; end the run earlier, or rescale the weights",
     Ending.SINKHORN_STALLED: (
         "Sinkhorn iterations did not reach their tolerance, so the velocities are not those of Sinkhorn attention; "
         "raise max_iter or eps, or loosen tol"
@@ -50,7 +50,7 @@ class Outcome(eqx.Module):
 
     @property
     def kind(self) -> str:
-        """The ending, as a word: REACHED, STOPPED, STEP_LIMIT, STEP_TOO_SMALL, NOT_FINITE, SINKHORN_STALLED."""
+        """The ending, as a word: REACHED, STOPPED, STEP_LIMIT, STEP_TOO_SMALL, NOT_FINITE, SINKHORN_STALLED, FATE_KNOWN."""
         if is_traced(self.code):
             checks.refuse(
                 "an outcome has words after the run only",
@@ -62,8 +62,8 @@ class Outcome(eqx.Module):
 
     @property
     def ok(self) -> Array | bool:
-        """Whether the run did what was asked: it reached t1 or a stop rule."""
-        fine = (self.code == Ending.REACHED) | (self.code == Ending.STOPPED)
+        """Whether the run did what was asked: it reached t1, a stop rule or its fate."""
+        fine = (self.code == Ending.REACHED) | (self.code == Ending.STOPPED) | (self.code == Ending.FATE_KNOWN)
         return fine if is_traced(fine) or jnp.ndim(fine) else bool(fine)
 
     def __repr__(self) -> str:
@@ -73,40 +73,3 @@ class Outcome(eqx.Module):
         if is_traced(self.code) or jnp.ndim(self.code):
             return f"Outcome(code={self.code})"
         return f"{self.kind} at t = {float(self.time):.6g}: {_WORDS[Ending(int(self.code))]}"
-
-
-class FateKind(enum.IntEnum):
-    """What becomes of a Gaussian run."""
-
-    UNDECIDED = 0
-    CONVERGED = 1
-    BLEW_UP = 2
-    DIVERGED = 3
-
-
-@dataclass(frozen=True)
-class Fates:
-    """The fates of many runs, as arrays with one entry per run; `fates[i]` is a `Fate`."""
-
-    code: np.ndarray
-    time: np.ndarray
-    error: np.ndarray
-    rank: np.ndarray
-    limit: np.ndarray
-    growth: np.ndarray
-    exponent: np.ndarray
-    slopes: np.ndarray
-    steps: np.ndarray
-    seconds: float
-
-    def __len__(self) -> int:
-        return len(self.code)
-
-    @property
-    def kind(self) -> np.ndarray:
-        """The kinds, as words."""
-        return np.array([FateKind(c).name for c in self.code])
-
-    def counts(self) -> dict[str, int]:
-        """How many runs had each fate."""
-        return {kind.name: int((self.code == kind).sum()) for kind in FateKind}

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._types import Scalar
 from ._lapack import one_by_one
+from ._types import Scalar
 
 GAMMA = 0.21193756319429014
 _LAST = (-7.502846399306121, 2.561846144803919, -11.627539656261098, -0.18268767659942256, 0.030198172008377946)
@@ -60,6 +60,42 @@ C = (
 NODES = (0.0, 0.6358126895828704, 0.4095798393397535, 0.9769306725060716, 0.4288403609558664, 1.0, 1.0, 1.0)
 A, C = (np.array([[*row, *[0.0] * (8 - len(row))] for row in table]) for table in (A, C))
 D = (GAMMA, -0.42387512638858027, -0.3384627126235924, 1.8046452872882734, 2.325825639765069, 0.0, 0.0, 0.0)
+# Between the ends of a step, at $\theta\in[0,1]$: $y=(1-\theta)y_0+\theta(y_1+(1-\theta)(c_0+\theta(c_1+\theta c_2)))$, of order 4, with
+# $c=Hk$.
+H = np.array(
+    [
+        [
+            25.948786856663858,
+            -2.5579724845846235,
+            10.433815404888879,
+            -2.3679251022685204,
+            0.524948541321073,
+            1.1241088310450404,
+            0.4272876194431874,
+            -0.17202221070155493,
+        ],
+        [
+            -9.91568850695171,
+            -0.9689944594115154,
+            3.0438037242978453,
+            -24.495224566215796,
+            20.176138334709044,
+            15.98066361424651,
+            -6.789040303419874,
+            -6.710236069923372,
+        ],
+        [
+            11.419903575922262,
+            2.8879645146136994,
+            72.92137995996029,
+            80.12511834622643,
+            -52.072871366152654,
+            -59.78993625266729,
+            -0.15582684282751913,
+            4.883087185713722,
+        ],
+    ]
+)
 
 
 def rodas5p_step(
@@ -68,8 +104,8 @@ def rodas5p_step(
     y: Float[Array, " n"],
     h: Scalar,
     autonomous: bool = True,
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    r"""The state after a step of length `h`, and an estimate of its error.
+) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, "8 n"]]:
+    r"""The state after a step of length `h`, an estimate of its error, and the stages $k_i$.
 
     `autonomous` says that the velocity does not depend on the time, which saves the term $\partial_tF$.
     """
@@ -93,4 +129,4 @@ def rodas5p_step(
         return stages.at[i].set(solve @ value), point
 
     stages, point = jax.lax.fori_loop(0, len(A), stage, (jnp.zeros((len(A), y.size), y.dtype), y))
-    return point + stages[-1], stages[-1]
+    return point + stages[-1], stages[-1], stages

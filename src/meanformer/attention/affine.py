@@ -34,8 +34,8 @@ class Affine(AbstractLeaf):
         return None
 
     @property
-    def speed_bound(self) -> Scalar:
-        return jnp.linalg.norm(self.M, 2)
+    def bounded_speed(self) -> bool:
+        return True
 
     def closure(self, gaussian: Gaussian) -> Closure:
         u = self.M @ gaussian.mean

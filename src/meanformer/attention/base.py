@@ -197,9 +197,9 @@ class AbstractLeaf(AbstractField):
         return False
 
     @property
-    def speed_bound(self) -> Scalar:
-        r"""A bound of $\|GL\|_F/\|L\|_F$ over all Gaussians, which excludes a blow-up; infinite if there is none."""
-        return jnp.asarray(jnp.inf, common_dtype(self))
+    def bounded_speed(self) -> Any:
+        r"""Whether $\|GL\|\le c\|L\|$ for all Gaussians, which excludes a blow-up (MATH e.4); also for batches of fields."""
+        return False
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$u=\Gamma_\mu(m)$ and $G=D\Gamma_\mu$ for a Gaussian $\mu$, if the field is then affine (MATH e.2)."""

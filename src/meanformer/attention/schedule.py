@@ -152,6 +152,15 @@ def frozen(field: AbstractField, t: float) -> AbstractField:
     return jax.tree.map(freeze, field, is_leaf=_piecewise)
 
 
+def constant_at(field: AbstractField, t: float) -> AbstractField:
+    """The field with the weights that it has at time `t`."""
+
+    def fix(node: Any) -> Any:
+        return constant_at(node.at(jnp.asarray(t)), t) if isinstance(node, Scheduled) else node
+
+    return jax.tree.map(fix, frozen(field, t), is_leaf=lambda node: isinstance(node, Scheduled))
+
+
 def pieces_of(field: AbstractField) -> tuple[AbstractField, ...]:
     """The field between its breaks, first to last."""
     breaks = breaks_of(field)

@@ -107,9 +107,9 @@ class Sinkhorn(AbstractAttention):
         return True
 
     @property
-    def speed_bound(self) -> Scalar:
-        r"""$\|V\|$: Sinkhorn flows exist for all times (MATH e.4)."""
-        return jnp.linalg.norm(self.V, 2)
+    def bounded_speed(self) -> bool:
+        r"""$\|GL\|\le\|V\|\|L\|$."""
+        return True
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$G=VL\,\varphi(MM^\top)L^\top B$, $M=L^\top BL$, $\varphi(\lambda)=2/(1+\sqrt{1+4\lambda})$; key and query

@@ -8,14 +8,19 @@ from typing import Any
 import diffrax
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .. import _checks as checks
 from .._progress import Progress
 from .._types import cast, is_traced
 from ..attention.base import AbstractField
+from ..gaussian.march import IMPLICIT_SIZE
 from ..measures.cloud import PointCloud
+from ..measures.gaussian import Gaussian
 from ..spaces import AbstractSpace
+from .endless import endless_run, with_fate
 from .frames import Rescaled
+from .gaussians import GaussianSystem
 from .run import host_run, traced_run
 from .save import resolve_save
 from .setup import checked_control, checked_system, pieces, schedule_is_traced, with_breaks
@@ -28,11 +33,11 @@ TRACED_STEPS = 4096
 
 def flow(
     field: AbstractField | Sequence[AbstractField],
-    measure: PointCloud,
+    measure: PointCloud | Gaussian,
     t1: Any,
     *,
     t0: Any = 0.0,
-    solver: Any = "tsit5",
+    solver: Any = None,
     rtol: Any = None,
     atol: Any = None,
     step: Any = None,
@@ -44,15 +49,18 @@ def flow(
     progress: bool | None = None,
     adjoint: diffrax.AbstractAdjoint | None = None,
 ) -> Trajectory:
-    r"""Solve $\dot x_i=\Gamma_\mu(x_i)$, the Transformer PDE for a discrete measure, from `t0` to `t1`.
+    r"""Solve the Transformer PDE from `t0` to `t1`: $\dot x_i=\Gamma_\mu(x_i)$ for tokens, and for a Gaussian its exact
+    closure $\dot m=u$, $\dot\Sigma=G\Sigma+\Sigma G^\top$ (MATH e.1).
 
     **Arguments:**
 
-    - `field`, `measure`: an attention field and a `PointCloud`. A list of fields is one field per layer: equal pieces
-      of the time span, which no step crosses.
-    - `t1`, `t0`: the time span.
-    - `solver`: a name ("tsit5", "dopri8", "euler", "kvaerno5", ...) or a diffrax solver; `rtol`, `atol`: tolerances
-      of its error control (1e-6 and 1e-9; in float32 1e-4 and 1e-6). `step`: a constant step instead of error control.
+    - `field`, `measure`: an attention field, and a `PointCloud` or a `Gaussian`. A list of fields is one field per
+      layer: equal pieces of the time span, which no step crosses.
+    - `t1`, `t0`: the time span. With `t1=jnp.inf` a Gaussian runs until its fate is known: see `run.fate`.
+    - `solver`: a name ("tsit5", "dopri8", "euler", "kvaerno5", "rodas5p", ...) or a diffrax solver; the default is
+      "tsit5" for tokens and "rodas5p", which is implicit, for Gaussians (also "tsit5" if they are large, or traced).
+      `rtol`, `atol`: tolerances of its error control (1e-6 and 1e-9, in float32 1e-4 and 1e-6; Gaussians: 1e-8, and
+      1e-11 of the largest number at the start). `step`: a constant step instead of error control.
     - `save`: a number of equally spaced times, an array of times, `mf.log_times(...)`; by default 101 times, fewer
       for large clouds.
     - `space`: `mf.Sphere()` for tokens on a sphere. `frame`: `mf.Rescaled()` for $z=e^{-tV}x$.
@@ -62,7 +70,7 @@ def flow(
     - `progress`: a bar, if the run is long (default: on a terminal).
     - `adjoint`: how diffrax differentiates; the default is reverse mode, `diffrax.ForwardMode()` is for `jax.jvp`.
 
-    **Returns:** a `Trajectory`. Blow-up, a step limit, a stalled Sinkhorn are outcomes: see `run.outcome`. Under
+    **Returns:** a `Trajectory`. Its `fate` says what becomes of a Gaussian. Blow-up, a step limit, a stalled Sinkhorn are outcomes: see `run.outcome`. Under
     `jit`, `vmap` and `grad` the run is one compiled piece, without progress, and its outcome an array; rows of `states`
     after an early end are then not finite, and `max_steps` counts for each piece of a piecewise field.
 
@@ -73,15 +81,21 @@ def flow(
     """
     began = clock.monotonic()
     system, t0, t1 = checked_system(field, measure, t0, t1, space, frame)
+    if isinstance(system, GaussianSystem) and not is_traced(t1) and float(t1) == np.inf:
+        unused = {"solver": solver, "atol": atol, "step": step, "adjoint": adjoint}
+        return endless_run(system, t0, rtol, save, stop, max_steps, progress, unused, began)
+    if solver is None:
+        stiff = isinstance(system, GaussianSystem) and system.unknowns <= IMPLICIT_SIZE and not is_traced(system)
+        solver = "rodas5p" if stiff else "tsit5"
     solver = resolve_solver(solver)
-    control = checked_control(system, solver, rtol, atol, step, t0, measure.points.dtype)
+    given = measure.points.dtype if isinstance(measure, PointCloud) else measure.mean.dtype
+    control = checked_control(system, solver, rtol, atol, step, t0, given)
     mu = system.mu
     rules, seconds = resolve_stop(stop, mu, t0)
-    rules = cast(rules, mu.points.dtype)
-    state_bytes = mu.n * mu.d * mu.points.dtype.itemsize
+    rules = cast(rules, system.dtype)
     # Under `jit` all that is computed is traced, even from numbers that are known: save times are then computed now.
     with nullcontext() if is_traced(save, t0, t1) else jax.ensure_compile_time_eval():
-        times = with_breaks(resolve_save(save, t0, t1, state_bytes), system.field, t0, t1)
+        times = with_breaks(resolve_save(save, t0, t1, system.state_bytes), system.field, t0, t1)
     under_jit = is_traced(jnp.zeros(()) + 0)
     traced = under_jit or is_traced(system, t0, t1, times, control, rules) or schedule_is_traced(system.field, t0)
     limit = checks.whole((TRACED_STEPS if traced else 100_000) if max_steps is None else max_steps, "max_steps")
@@ -98,4 +112,5 @@ def flow(
         adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
         return traced_run(system, parts, solver, control, rules, adjoint, limit, times, t0)
     with Progress(progress, float(t0), float(t1)) as bar:
-        return host_run(system, parts, solver, control, rules, limit, times, t0, bar, began, seconds)
+        run = host_run(system, parts, solver, control, rules, limit, times, t0, bar, began, seconds)
+    return with_fate(run) if isinstance(system, GaussianSystem) else run

@@ -87,7 +87,7 @@ def layers(
         jax.block_until_ready(points)
         stats["seconds"] = clock.monotonic() - began
     kept = times if save == "all" else times[jnp.asarray([0, count])]
-    return Trajectory(kept, points, None, points[last], None, Outcome(ending, kept[last]), stats, system, True)
+    return Trajectory(kept, (points, None), (points[last], None), Outcome(ending, kept[last]), stats, system, True)
 
 
 def _at_times(fields: tuple[AbstractField, ...], times: Array) -> tuple[AbstractField, ...]:

@@ -3,16 +3,21 @@
 from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._types import Matrix, Points, Scalar
 from ..attention.base import AbstractField
+from ..attention.solved import sinkhorn_excess
 from ..measures.cloud import PointCloud
 from ..spaces import AbstractSpace
 from .frames import AbstractFrame
+from .system import AbstractSystem
 
 
-class ParticleSystem(eqx.Module):
+class ParticleSystem(AbstractSystem):
     r"""$\dot x_i=\Gamma_\mu(x_i)$ for the tokens of `mu`, in a space and a frame; weights and positions never move."""
 
     field: AbstractField
@@ -21,24 +26,67 @@ class ParticleSystem(eqx.Module):
     frame: AbstractFrame
 
     def start(self) -> Any:
-        """The state at the start."""
         return self.frame.start(self.mu.points)
 
     def velocity(self, t: Scalar, y: Any, args: Any = None) -> Any:
-        """The right-hand side."""
         velocity = self.frame.velocity(self.field, self.mu, t, y)
         # Spaces other than the Euclidean one know the original frame only, where the state is the points.
         return self.space.project(y, velocity) if isinstance(y, Array) else velocity
 
     def retract(self, y: Any) -> Any:
-        """The state brought back to the space, after a step."""
         return self.space.retract(y) if isinstance(y, Array) else y
 
     def measure(self, y: Any) -> PointCloud:
-        """The measure, in the frame."""
         return self.mu.with_points(self.frame.points(y))
 
-    def saved(self, t: Scalar, y: Any) -> tuple[Points, Matrix | None]:
-        """What is kept of a state: the points in the frame, and the propagator out of it."""
+    def moments_of_speed(self, t: Scalar, y: Any) -> Points:
+        return self.frame.points(self.velocity(t, y))
+
+    def snapshot(self, t: Scalar, y: Any) -> tuple[Points, Matrix | None]:
+        """The points in the frame, and the propagator out of it."""
         y = self.retract(y)
         return self.frame.points(y), self.frame.propagator(t, y)
+
+    def whole(self, snapshot: Any) -> bool:
+        """The propagator may overflow while the points in the frame stay finite."""
+        return bool(np.isfinite(snapshot[0]).all())
+
+    def restored(self, snapshot: Any) -> Any:
+        return self.frame.state(*snapshot)
+
+    def states(self, snapshots: Any) -> PointCloud:
+        """The weights and positions are repeated along the time axis."""
+        points, mu = snapshots[0], self.mu
+        others = jax.tree.map(
+            lambda a: jnp.broadcast_to(a[..., None, :], points.shape[:-1]), (mu.weights, mu.positions)
+        )
+        return eqx.tree_at(
+            lambda m: (m.points, m.weights, m.positions), mu, (points, *others), is_leaf=lambda leaf: leaf is None
+        )
+
+    @property
+    def size(self) -> int:
+        return self.mu.n
+
+    @property
+    def state_bytes(self) -> int:
+        return self.mu.n * self.mu.d * self.mu.points.dtype.itemsize
+
+    @property
+    def dtype(self) -> Any:
+        return self.mu.points.dtype
+
+    def summary(self) -> str:
+        return f"{self.mu.n} tokens in R^{self.mu.d}"
+
+    def sinkhorn_excess(self, t: Scalar, y: Any) -> tuple[Array, Array] | None:
+        points, propagator = _snapshot(self, t, y)
+        # Out of the frame, where the field acts.
+        return sinkhorn_excess(
+            self.field, self.mu.with_points(points if propagator is None else points @ propagator.T), t
+        )
+
+
+@eqx.filter_jit
+def _snapshot(system: ParticleSystem, t: Scalar, y: Any) -> Any:
+    return system.snapshot(t, y)

@@ -12,12 +12,10 @@ from jaxtyping import Array
 
 from .._progress import Progress
 from .._types import Scalar
-from ..attention.solved import sinkhorn_excess
-from ..measures.cloud import PointCloud
 from ..outcome import Ending, Outcome
-from .particles import ParticleSystem
 from .segment import Control, Segment, run_segment
 from .stop import AbstractStop
+from .system import AbstractSystem
 from .trajectory import Trajectory
 
 # Steps in a segment: as many as take about SEGMENT_SECONDS, so that progress is seen and a clock is kept; but enough
@@ -40,8 +38,8 @@ def _first_step(t0: Scalar, t1: Scalar) -> Scalar:
 
 
 def traced_run(
-    system: ParticleSystem,
-    pieces: list[tuple[ParticleSystem, Scalar]],
+    system: AbstractSystem,
+    pieces: list[tuple[AbstractSystem, Scalar]],
     solver: diffrax.AbstractSolver,
     control: Control,
     rules: tuple[AbstractStop, ...],
@@ -58,9 +56,7 @@ def traced_run(
         segment = run_segment(piece, solver, control, rules, adjoint, limit, y, t, end, _first_step(t, end), times)
         # A piece after a failed one does not count: its rows and its state stay as they were.
         alive = ending == Ending.REACHED
-        looks = [
-            sinkhorn_excess(piece.field, _original(piece, *seen), seen[0]) for seen in ((t, y), (segment.t, segment.y))
-        ]
+        looks = [piece.sinkhorn_excess(*seen) for seen in ((t, y), (segment.t, segment.y))]
         inside = alive & (times >= t)
         saved = segment.saved if saved is None else _choose(inside, segment.saved, saved)
         y = _choose(alive, segment.y, y)
@@ -72,8 +68,7 @@ def traced_run(
         t = jnp.where(alive, segment.t, t)
     assert saved is not None
     stats = {"steps": accepted, "rejected": rejected}
-    points, propagators = saved
-    return Trajectory(times, points, propagators, *system.saved(t, y), Outcome(ending, t), stats, system, False)
+    return Trajectory(times, saved, system.snapshot(t, y), Outcome(ending, t), stats, system, False)
 
 
 def _choose(mask: Array, new: Any, old: Any) -> Any:
@@ -86,8 +81,8 @@ def _choose(mask: Array, new: Any, old: Any) -> Any:
 
 
 def host_run(
-    system: ParticleSystem,
-    pieces: list[tuple[ParticleSystem, Scalar]],
+    system: AbstractSystem,
+    pieces: list[tuple[AbstractSystem, Scalar]],
     solver: diffrax.AbstractSolver,
     control: Control,
     rules: tuple[AbstractStop, ...],
@@ -106,10 +101,10 @@ def host_run(
         rows[0] = jax.tree.map(np.asarray, _saved(system, t0, y))
     stats: dict[str, Any] = {"steps": 0, "rejected": 0, "segments": 0}
     adjoint = diffrax.DirectAdjoint()
-    usual = segment_steps(system.mu.n)
+    usual = segment_steps(system.size)
 
-    def look_at_sinkhorn(piece: ParticleSystem) -> Ending:
-        excess = sinkhorn_excess(piece.field, _original(piece, t, y), t)
+    def look_at_sinkhorn(piece: AbstractSystem) -> Ending:
+        excess = piece.sinkhorn_excess(t, y)
         if excess is None:
             return Ending.REACHED
         stats["sinkhorn_error"] = max(stats.get("sinkhorn_error", 0.0), float(excess[0]))
@@ -149,18 +144,12 @@ def host_run(
 
 
 @eqx.filter_jit
-def _saved(system: ParticleSystem, t: Scalar, y: Any) -> Any:
-    return system.saved(t, y)
-
-
-def _original(system: ParticleSystem, t: Scalar, y: Any) -> PointCloud:
-    """The measure out of its frame, where the field acts."""
-    points, propagator = _saved(system, t, y)
-    return system.mu.with_points(points if propagator is None else points @ propagator.T)
+def _saved(system: AbstractSystem, t: Scalar, y: Any) -> Any:
+    return system.snapshot(t, y)
 
 
 def _assemble(
-    system: ParticleSystem,
+    system: AbstractSystem,
     known: np.ndarray,
     rows: list[Any],
     t0: Scalar,
@@ -171,16 +160,15 @@ def _assemble(
 ) -> Trajectory:
     """The trajectory up to where it is resolved; a run that ended between save times keeps its last state too."""
     final = jax.tree.map(np.asarray, _saved(system, t, y))
-    kept = [(time, row) for time, row in zip(known, rows, strict=True) if row is not None and np.isfinite(row[0]).all()]
-    whole = np.isfinite(final[0]).all()
+    kept = [(time, row) for time, row in zip(known, rows, strict=True) if row is not None and system.whole(row)]
+    whole = system.whole(final)
     if ending != Ending.REACHED and whole and (not kept or float(t) > kept[-1][0]):
         kept.append((float(t), final))
     if not kept:  # not even the first save time is resolved: the start is
         kept.append((float(t0), jax.tree.map(np.asarray, _saved(system, t0, system.start()))))
     if not whole:
         final = kept[-1][1]
-    points, propagators = jax.tree.map(lambda *a: jnp.stack(a), *(row for _, row in kept))
-    final_points, final_propagator = jax.tree.map(jnp.asarray, final)
+    saved = jax.tree.map(lambda *a: jnp.stack(a), *(row for _, row in kept))
     times = jnp.asarray([time for time, _ in kept], t.dtype)
     outcome = Outcome(jnp.asarray(int(ending)), t)
-    return Trajectory(times, points, propagators, final_points, final_propagator, outcome, stats, system, False)
+    return Trajectory(times, saved, jax.tree.map(jnp.asarray, final), outcome, stats, system, False)

@@ -19,6 +19,7 @@ from ..spaces import Euclidean
 from .particles import ParticleSystem
 from .solvers import Retracting
 from .stop import AbstractStop
+from .system import AbstractSystem, is_finite
 
 
 class EqualSteps(diffrax.AbstractStepSizeController):
@@ -69,21 +70,20 @@ class Segment(eqx.Module):
     y: Any
     t: Scalar
     dt: Scalar
-    saved: tuple[Float[Array, "times n d"], Float[Array, "times d d"] | None]
+    saved: Any
     ending: Int[Array, ""]
     reached: Bool[Array, ""]
     accepted: Int[Array, ""]
     rejected: Int[Array, ""]
 
 
-def _event(system: ParticleSystem, rules: tuple[AbstractStop, ...]) -> diffrax.Event | None:
+def _event(system: AbstractSystem, rules: tuple[AbstractStop, ...]) -> diffrax.Event | None:
     if not rules:
         return None
 
     def asked(rule: AbstractStop) -> Any:
         def condition(t: Scalar, y: Any, args: Any, **_: Any) -> Array:
-            velocity = lambda: system.frame.points(system.velocity(t, y))  # noqa: E731
-            return rule(system.measure(y), t, velocity)
+            return rule(system.measure(y), t, lambda: system.moments_of_speed(t, y))
 
         return condition
 
@@ -92,7 +92,7 @@ def _event(system: ParticleSystem, rules: tuple[AbstractStop, ...]) -> diffrax.E
 
 @eqx.filter_jit
 def run_segment(
-    system: ParticleSystem,
+    system: AbstractSystem,
     solver: diffrax.AbstractSolver,
     control: Control,
     rules: tuple[AbstractStop, ...],
@@ -105,7 +105,7 @@ def run_segment(
     times: Float[Array, " times"],
 ) -> Segment:
     """Integrate from `t` towards `t1`, for at most `max_steps` steps."""
-    if not isinstance(system.space, Euclidean):
+    if isinstance(system, ParticleSystem) and not isinstance(system.space, Euclidean):
         solver = Retracting(solver, system.retract)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(system.velocity),  # pyright: ignore[reportArgumentType]
@@ -117,7 +117,7 @@ def run_segment(
         saveat=diffrax.SaveAt(
             subs=[
                 # Times outside this segment are moved to its ends, to keep one shape; their rows are not used.
-                diffrax.SubSaveAt(ts=jnp.clip(times, t, t1), fn=lambda t, y, args: system.saved(t, y)),
+                diffrax.SubSaveAt(ts=jnp.clip(times, t, t1), fn=lambda t, y, args: system.snapshot(t, y)),
                 diffrax.SubSaveAt(t1=True),
                 diffrax.SubSaveAt(steps=True, fn=lambda t, y, args: None),
             ]
@@ -133,7 +133,7 @@ def run_segment(
     y, reached_time = jax.tree.map(lambda a: a[-1], (last, ended))
     accepted = solution.stats["num_accepted_steps"]
     before = jnp.where(accepted > 1, step_times[jnp.maximum(accepted - 2, 0)], t)
-    finite = jnp.all(jnp.isfinite(system.frame.points(y)))
+    finite = is_finite(system.measure(y))
     ending = jnp.select(
         [
             ~finite,

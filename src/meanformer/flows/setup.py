@@ -15,18 +15,20 @@ from ..attention.base import AbstractField
 from ..attention.hardmax import Hardmax
 from ..attention.schedule import Piecewise, Scheduled, breaks_of, check_velocity, frozen, pieces_of
 from ..attention.solved import check_masked_sinkhorn
-from ..measures.cloud import PointCloud
+from ..measures.gaussian import Gaussian
 from ..spaces import Euclidean, resolve_space
 from .frames import Original, Rescaled
+from .gaussians import GaussianSystem
 from .particles import ParticleSystem
 from .segment import Control
+from .system import AbstractSystem
 
 
 def checked_system(
-    field: Any, measure: PointCloud, t0: Any, t1: Any, space: Any, frame: Any
-) -> tuple[ParticleSystem, Scalar, Scalar]:
+    field: Any, measure: Any, t0: Any, t1: Any, space: Any, frame: Any
+) -> tuple[AbstractSystem, Scalar, Scalar]:
     """The system that moves, and its time span, in one dtype."""
-    t0, t1 = checks.scalar(t0, "t0"), _checked_end(t1)
+    t0, t1 = checks.scalar(t0, "t0"), _checked_end(t1, measure)
     if not is_traced(t0, t1) and not float(t1) > float(t0):
         checks.refuse(
             "a flow runs forward in time",
@@ -38,6 +40,9 @@ def checked_system(
     check_velocity(field, measure, t0)
     dtype = common_dtype(field, [piece.terms(t0) for piece in pieces_of(field)], measure)
     field, measure, t0, t1 = cast((field, measure, t0, t1), dtype)
+    if isinstance(measure, Gaussian):
+        _refuse_for_gaussians(space, frame)
+        return GaussianSystem(field, measure), t0, t1
     for piece in pieces_of(field):
         check_masked_sinkhorn(piece, measure, t0)
     space = resolve_space(space, measure.points)
@@ -54,6 +59,24 @@ def checked_system(
         )
     bound = Original() if frame is None else frame.bind(field, t0)
     return ParticleSystem(field, measure, cast(space, dtype), bound), t0, t1
+
+
+def _refuse_for_gaussians(space: Any, frame: Any) -> None:
+    """A Gaussian lives in Euclidean space, in the original frame."""
+    if space is not None and not isinstance(space, Euclidean):
+        checks.refuse(
+            "a Gaussian does not live on a sphere",
+            got=f"space = {type(space).__name__}()",
+            expected="no space",
+            remedy="flow tokens: mf.flow(field, tokens, t1, space=mf.Sphere())",
+        )
+    if frame is not None:
+        checks.refuse(
+            "a Gaussian flows in the original frame",
+            got=f"frame = {frame!r}",
+            expected="no frame",
+            remedy="push the states afterwards: run.at(t).push(jax.scipy.linalg.expm(-t * V))",
+        )
 
 
 def _as_field(field: Any, t0: Scalar, t1: Scalar) -> Any:
@@ -79,24 +102,32 @@ def known_span(t0: Scalar, t1: Scalar) -> None:
         )
 
 
-def _checked_end(t1: Any) -> Scalar:
+def _checked_end(t1: Any, measure: Any) -> Scalar:
     array = checks.to_array(t1, "t1", "a number")
     if array.ndim == 0 and checks.known(array) and float(array) == np.inf:
+        if isinstance(measure, Gaussian):
+            return array
         checks.refuse(
-            "t1 must be finite: no run reaches infinity",
+            "t1 must be finite: tokens have no fate to run to",
             got="t1 = inf",
-            expected="a finite time",
+            expected="a finite time; t1 = inf is for Gaussians",
             remedy="give a finite t1 and stop=mf.Stationary(1e-6)",
         )
     return checks.scalar(t1, "t1")
 
 
 def checked_control(
-    system: ParticleSystem, solver: diffrax.AbstractSolver, rtol: Any, atol: Any, step: Any, t0: Scalar, given: Any
+    system: AbstractSystem, solver: diffrax.AbstractSolver, rtol: Any, atol: Any, step: Any, t0: Scalar, given: Any
 ) -> Control:
     """How the solver chooses its steps; `given` is the dtype in which the tokens came."""
-    dtype = system.mu.points.dtype
-    default_rtol, default_atol = (1e-6, 1e-9) if float(jnp.finfo(dtype).eps) < 1e-10 else (1e-4, 1e-6)
+    dtype = system.dtype
+    double = float(jnp.finfo(dtype).eps) < 1e-10
+    default_rtol, default_atol = (1e-6, 1e-9) if double else (1e-4, 1e-6)
+    if isinstance(system, GaussianSystem):
+        # Moments have no scale of their own: what is negligible is so relative to the start.
+        default_rtol = 1e-8 if double else 1e-4
+        scale = system.scale()
+        default_atol = 1e-3 * default_rtol * jnp.where(scale > 0, scale, 1)
     # Tokens given in a lower precision than the field's have no more digits than that, if digits are asked for.
     digits = dtype if rtol is None else given
     unit = float(jnp.finfo(digits).eps)
@@ -156,7 +187,7 @@ def with_breaks(times: Array, field: AbstractField, t0: Scalar, t1: Scalar) -> A
     return jnp.asarray(np.unique(np.concatenate([np.asarray(times), np.asarray(inner, times.dtype)])))
 
 
-def pieces(system: ParticleSystem, t0: Scalar, t1: Scalar) -> list[tuple[ParticleSystem, Scalar]]:
+def pieces(system: AbstractSystem, t0: Scalar, t1: Scalar) -> list[tuple[AbstractSystem, Scalar]]:
     """The run as systems with continuous weights, each with its end time: no step crosses a break."""
     breaks = breaks_of(system.field)
     if not breaks:

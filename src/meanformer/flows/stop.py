@@ -13,49 +13,57 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from .. import _checks as checks
-from .._types import Points, Scalar
+from .._types import Scalar
 from ..measures.cloud import PointCloud
+from ..measures.gaussian import Gaussian
 
 
 class AbstractStop(eqx.Module):
     """A rule that is asked after every accepted step, inside the compiled run."""
 
     @abc.abstractmethod
-    def __call__(self, mu: PointCloud, t: Scalar, velocity: Callable[[], Points]) -> Bool[Array, ""]:
+    def __call__(self, mu: PointCloud | Gaussian, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
         """Whether to stop; `velocity()` computes the velocities of the tokens."""
 
 
 class Stationary(AbstractStop):
-    """Stop when no visible token moves faster than `speed` (per unit of time, in the run's frame)."""
+    r"""Stop when no visible token moves faster than `speed` (per unit of time, in the run's frame).
+
+    For a Gaussian: when $|\dot m|$ and $\|\dot\Sigma\|_F$ are below `speed`.
+    """
 
     speed: Scalar
 
     def __init__(self, speed: Any = 1e-6):
         self.speed = checks.positive(speed, "speed", "tokens hardly ever stop completely")
 
-    def __call__(self, mu: PointCloud, t: Scalar, velocity: Callable[[], Points]) -> Bool[Array, ""]:
+    def __call__(self, mu: PointCloud | Gaussian, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
+        if isinstance(mu, Gaussian):
+            return jnp.stack([jnp.linalg.norm(part) for part in velocity()]).max() < self.speed
         speeds = jnp.where(mu.visible, jnp.linalg.norm(velocity(), axis=-1), 0)
         return speeds.max() < self.speed.astype(speeds.dtype)
 
 
 class RadiusAbove(AbstractStop):
-    """Stop when a visible token leaves the ball of `radius`."""
+    """Stop when a visible token leaves the ball of `radius`; a Gaussian, when $\\sqrt{|m|^2+\\operatorname{tr}\\Sigma}$ does."""
 
     radius: Scalar
 
     def __init__(self, radius: Any):
         self.radius = checks.positive(radius, "radius", "the radius of a ball around 0")
 
-    def __call__(self, mu: PointCloud, t: Scalar, velocity: Callable[[], Points]) -> Bool[Array, ""]:
+    def __call__(self, mu: PointCloud | Gaussian, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
+        if isinstance(mu, Gaussian):
+            return jnp.sqrt(jnp.trace(mu.second_moment)) > self.radius
         return mu.radius > self.radius.astype(mu.points.dtype)
 
 
 class _When(AbstractStop):
     """A user's function as a rule."""
 
-    function: Callable[[PointCloud, Scalar], Any]
+    function: Callable[[Any, Scalar], Any]
 
-    def __call__(self, mu: PointCloud, t: Scalar, velocity: Callable[[], Points]) -> Bool[Array, ""]:
+    def __call__(self, mu: PointCloud | Gaussian, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
         return jnp.asarray(self.function(mu, t), bool)
 
 
@@ -68,7 +76,7 @@ class WallClock(eqx.Module):
         self.seconds = float(checks.positive(seconds, "seconds", "give the run some time, e.g. mf.WallClock(60)"))
 
 
-def _answers(rule: Any, mu: PointCloud, t: Scalar) -> bool:
+def _answers(rule: Any, mu: Any, t: Scalar) -> bool:
     """Whether a user's function answers yes or no about a measure."""
     if not checks.takes(rule, 2):
         return False
@@ -76,7 +84,7 @@ def _answers(rule: Any, mu: PointCloud, t: Scalar) -> bool:
     return isinstance(answer, bool) or (getattr(answer, "shape", None) == () and answer.dtype == bool)
 
 
-def resolve_stop(stop: Any, mu: PointCloud, t: Scalar) -> tuple[tuple[AbstractStop, ...], float]:
+def resolve_stop(stop: Any, mu: Any, t: Scalar) -> tuple[tuple[AbstractStop, ...], float]:
     """The user's `stop` as rules inside the compiled run and a limit in seconds."""
     rules: list[AbstractStop] = []
     seconds = float("inf")

@@ -9,45 +9,39 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
-from .._types import Points, Scalar, cast, is_traced
+from .._types import Scalar, cast, is_traced
 from ..attention.schedule import breaks_of, frozen
 from ..diagnostics.clusters import Clusters, clusters
-from ..measures.cloud import PointCloud
+from ..fate import Fate
 from ..outcome import Outcome
 from .frames import Original
 from .particles import ParticleSystem
+from .system import AbstractSystem
 
 if TYPE_CHECKING:
     import xarray
 
 
-def _frozen(mu: PointCloud, points: Points) -> PointCloud:
-    """`mu` with other points, its weights and positions repeated along the time axis of `points`."""
-    others = jax.tree.map(lambda a: jnp.broadcast_to(a[..., None, :], points.shape[:-1]), (mu.weights, mu.positions))
-    return eqx.tree_at(
-        lambda m: (m.points, m.weights, m.positions), mu, (points, *others), is_leaf=lambda leaf: leaf is None
-    )
-
-
 class Trajectory(eqx.Module):
     """A run: the measure at its save times, how it ended, and what it took.
 
-    - `times`, shape `(T,)`, and `states`, one `PointCloud` with a leading time axis, in the run's frame;
+    - `times`, shape `(T,)`, and `states`, one measure (`PointCloud` or `Gaussian`) with a leading time axis, in the run's
+      frame;
     - `final`, the last resolved state, and `outcome`, how the computing ended, in words;
+    - `fate`, what becomes of a Gaussian: blow-up, divergence, convergence with its rank, or undecided;
     - `at(t)`, the state between save times; `original()`, out of a rescaled frame;
     - `stats`: steps, rejected steps, seconds, ...;
     - `clusters()`, `plot()`, `animate(path)`, `to_xarray()`.
     """
 
     times: Float[Array, " times"]
-    points: Float[Array, "times n d"]
-    propagators: Float[Array, "times d d"] | None
-    final_points: Float[Array, "n d"]
-    final_propagator: Float[Array, "d d"] | None
+    saved: Any
+    last: Any
     outcome: Outcome
     stats: dict[str, Any]
-    system: ParticleSystem
+    system: AbstractSystem
     discrete: bool = eqx.field(static=True)
+    fate: Fate | None = eqx.field(static=True, default=None)
 
     @property
     def field(self) -> Any:
@@ -55,25 +49,34 @@ class Trajectory(eqx.Module):
         return self.system.field
 
     @property
-    def states(self) -> PointCloud:
+    def states(self) -> Any:
         """The measures at `times`, stacked along a leading axis."""
-        return _frozen(self.system.mu, self.points)
+        return self.system.states(self.saved)
 
     @property
-    def final(self) -> PointCloud:
+    def final(self) -> Any:
         """The last resolved state, in the run's frame."""
-        return self.system.mu.with_points(self.final_points)
+        return self.system.measure(self.system.restored(self.last))
+
+    @property
+    def points(self) -> Float[Array, "times n d"]:
+        """The tokens at `times`, in the run's frame."""
+        return self.states.points
+
+    @property
+    def propagators(self) -> Float[Array, "times d d"] | None:
+        r"""$\Phi$ at `times`, $x=\Phi z$; None in the original frame."""
+        return self.saved[1] if isinstance(self.system, ParticleSystem) else None
 
     def original(self) -> "Trajectory":
         r"""The same run out of its rescaled frame, $x=\Phi z$."""
-        if self.propagators is None:
+        if self.propagators is None or not isinstance(self.system, ParticleSystem):
             return self
-        points = jnp.einsum("...ij,...nj->...ni", self.propagators, self.points)
-        final = jnp.einsum("...ij,...nj->...ni", self.final_propagator, self.final_points)
+        saved, last = ((jnp.einsum("...ij,...nj->...ni", Phi, z), None) for z, Phi in (self.saved, self.last))
         system = ParticleSystem(self.system.field, self.system.mu, self.system.space, Original())
-        return Trajectory(self.times, points, None, final, None, self.outcome, self.stats, system, self.discrete)
+        return Trajectory(self.times, saved, last, self.outcome, self.stats, system, self.discrete)
 
-    def at(self, t: Any) -> PointCloud:
+    def at(self, t: Any) -> Any:
         """The state at time `t`, by cubic Hermite interpolation between save times (fourth order in their spacing)."""
         if self.discrete:
             checks.refuse(
@@ -93,7 +96,7 @@ class Trajectory(eqx.Module):
                     remedy="run longer, or save earlier times",
                 )
         if self.times.shape[0] == 1:
-            return self.final.with_points(self.points[0])
+            return self.system.measure(self.system.restored(jax.tree.map(lambda a: a[0], self.saved)))
         k: Any = jnp.clip(jnp.searchsorted(self.times, t, side="right") - 1, 0, self.times.shape[0] - 2)
         if breaks_of(self.system.field):
             if not checks.known(t, self.times):
@@ -106,7 +109,7 @@ class Trajectory(eqx.Module):
             k = int(
                 np.clip(np.searchsorted(np.asarray(self.times), float(t), side="right") - 1, 0, len(self.times) - 2)
             )
-        return self.final.with_points(_hermite(self.system, self.times, self.points, self.propagators, k, t))
+        return self.system.measure(_hermite(self.system, self.times, self.saved, k, t))
 
     def clusters(self, tolerance: float = 0.01) -> Clusters:
         """The clusters of the final state: see `mf.clusters`."""
@@ -116,40 +119,38 @@ class Trajectory(eqx.Module):
         """The run as a labelled dataset: points over (time, token, coordinate), weights, positions, outcome."""
         import xarray
 
-        mu = self.system.mu
-        data: dict[str, Any] = {"points": (("time", "token", "coordinate"), jax.device_get(self.points))}
-        data["weights"] = (("token",), jax.device_get(mu.weights))
-        if mu.positions is not None:
-            data["positions"] = (("token",), jax.device_get(mu.positions))
-        if self.propagators is not None:
-            data["propagators"] = (("time", "coordinate", "coordinate_"), jax.device_get(self.propagators))
+        data = _arrays(self.system, jax.device_get(self.saved))
         attributes = {
             "outcome": str(self.outcome),
             "field": type(self.field).__name__,
-            "frame": type(self.system.frame).__name__,
+            "frame": type(getattr(self.system, "frame", Original())).__name__,
             "convention": "logits Qx.Ky/tau, A = K^T Q acts on the query; tau divides the whole exponent",
+            **({} if self.fate is None else {"fate": str(self.fate)}),
             **{key: float(value) for key, value in self.stats.items()},
         }
         return xarray.Dataset(data, coords={"time": jax.device_get(self.times)}, attrs=attributes)
 
     def summary(self) -> str:
         """The run in one line."""
-        mu = self.system.mu
         count = f"{int(self.stats['steps'])} {'layers' if self.discrete else 'steps'}"
         name = "" if self.discrete else f"{type(self.field).__name__}, "
-        return f"{name}{mu.n} tokens in R^{mu.d}: {count}; {self.outcome}"
+        return f"{name}{self.system.summary()}: {count}; {self.outcome}" + (
+            "" if self.fate is None else f"; {self.fate}"
+        )
 
     def __repr__(self) -> str:
-        return f"<Trajectory: {'traced' if is_traced(self.points) or self.points.ndim != 3 else self.summary()}>"
+        return f"<Trajectory: {'traced' if is_traced(self.saved) or self.times.ndim != 1 else self.summary()}>"
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
-        """A picture of the tokens and their paths (d = 1, 2, 3), as matplotlib axes.
+        """A picture of the tokens and their paths (d = 1, 2, 3), or of the covariance, as matplotlib axes.
 
-        `run.plot().figure.savefig("run.png")` writes it to a file. Options: see `meanformer.plots.tokens.plot_run`.
+        `run.plot().figure.savefig("run.png")` writes it to a file. Options: see `meanformer.plots.tokens.plot_run` and
+        `meanformer.plots.gaussians.plot_gaussian_run`.
         """
+        from ..plots.gaussians import plot_gaussian_run
         from ..plots.tokens import plot_run
 
-        return plot_run(self, ax=ax, **options)
+        return (plot_run if isinstance(self.system, ParticleSystem) else plot_gaussian_run)(self, ax=ax, **options)
 
     def animate(self, path: Any, **options: Any) -> Any:
         """An animation of the tokens, written to `path` (.gif). Options: see `meanformer.plots.tokens.animate_run`."""
@@ -158,25 +159,47 @@ class Trajectory(eqx.Module):
         return animate_run(self, path, **options)
 
 
-def _hermite(
-    system: ParticleSystem, times: Array, points: Array, propagators: Any, k: Array | int, t: Scalar
-) -> Points:
+def _arrays(system: AbstractSystem, saved: Any) -> dict[str, Any]:
+    """The variables of a dataset: names, axes, values."""
+    if not isinstance(system, ParticleSystem):
+        mean, factor = saved
+        cov = np.einsum("tir,tjr->tij", factor, factor)
+        return {
+            "mean": (("time", "coordinate"), mean),
+            "covariance": (("time", "coordinate", "coordinate_"), cov),
+            "factor": (("time", "coordinate", "column"), factor),
+        }
+    mu = system.mu
+    data: dict[str, Any] = {"points": (("time", "token", "coordinate"), saved[0])}
+    data["weights"] = (("token",), jax.device_get(mu.weights))
+    if mu.positions is not None:
+        data["positions"] = (("token",), jax.device_get(mu.positions))
+    if saved[1] is not None:
+        data["propagators"] = (("time", "coordinate", "coordinate_"), saved[1])
+    return data
+
+
+def _hermite(system: AbstractSystem, times: Array, saved: Any, k: Array | int, t: Scalar) -> Any:
+    """The state at `t`, from the states and velocities at save times `k` and `k + 1`."""
     if breaks_of(system.field):  # breaks are save times, so the weights are continuous between two of those
         middle = float(np.asarray(times)[k : k + 2].mean())
         system = eqx.tree_at(lambda s: s.field, system, frozen(system.field, middle))
 
-    def end(i: Array | int) -> tuple[Array, Array]:
-        y = system.frame.state(points[i], None if propagators is None else propagators[i])
-        return system.frame.points(y), system.frame.points(_velocity(system, times[i], y))
+    def end(i: Array | int) -> tuple[Any, Any]:
+        y = system.restored(jax.tree.map(lambda a: a[i], saved))
+        return y, _velocity(system, times[i], y)
 
-    (p0, v0), (p1, v1) = end(k), end(k + 1)
+    (y0, v0), (y1, v1) = end(k), end(k + 1)
     h = times[k + 1] - times[k]
     u = (t - times[k]) / h
-    value = (2 * u**3 - 3 * u**2 + 1) * p0 + (3 * u**2 - 2 * u**3) * p1
-    slope = (u**3 - 2 * u**2 + u) * v0 + (u**3 - u**2) * v1
-    return system.space.retract(value + h * slope)
+
+    def between(p0: Array, v0: Array, p1: Array, v1: Array) -> Array:
+        value = (2 * u**3 - 3 * u**2 + 1) * p0 + (3 * u**2 - 2 * u**3) * p1
+        return value + h * ((u**3 - 2 * u**2 + u) * v0 + (u**3 - u**2) * v1)
+
+    return system.retract(jax.tree.map(between, y0, v0, y1, v1))
 
 
 @eqx.filter_jit
-def _velocity(system: ParticleSystem, t: Scalar, y: Any) -> Any:
+def _velocity(system: AbstractSystem, t: Scalar, y: Any) -> Any:
     return system.velocity(t, y)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..outcome import FateKind as Kind
+from ..fate import FateKind as Kind
 
 # A run is not called before it has moved for this long, in its own unit of time.
 SHORTEST = 100.0
@@ -84,6 +84,25 @@ def look(t: np.ndarray, Y: np.ndarray, F: np.ndarray, dF: np.ndarray, G: np.ndar
             "singular": singular * unit[:, None],
             "slopes": slopes,
         }
+
+
+def unit_speed_of(Y: np.ndarray, F: np.ndarray, G: np.ndarray) -> np.ndarray:
+    r"""$\gamma(0)=\|F\|/\|Y\|$, and 0 where nothing moves but by rounding: such a start is stationary."""
+    norms = [np.sqrt((a**2).sum(axis=(1, 2))) for a in (F, Y, G)]
+    with np.errstate(all="ignore"):
+        return np.where(norms[0] > 1e-14 * norms[1] * norms[2], norms[0] / norms[1], 0.0)
+
+
+def stationary(singular: np.ndarray) -> np.ndarray:
+    """Which eigenvalues of a stationary start are there, from the singular values of its factor."""
+    return singular > NEGLIGIBLE * singular[:, :1]
+
+
+def limit_of(factor: np.ndarray, alive: np.ndarray) -> np.ndarray:
+    r"""$\sum_{alive}\lambda_iu_iu_i^\top$: the limit, up to what is still dying."""
+    vectors, values, _ = np.linalg.svd(np.nan_to_num(factor), full_matrices=False)
+    kept = vectors * np.where(alive, values, 0)[:, None]
+    return kept @ kept.transpose(0, 2, 1)
 
 
 def classify(record: Record, unit_speed: np.ndarray, patient: bool, bounded: np.ndarray) -> dict[str, np.ndarray]:

@@ -15,11 +15,11 @@ from .._progress import Progress
 from ..attention.base import AbstractField, check_square
 from ..attention.heads import stack, stackable
 from ..attention.schedule import is_constant
+from ..fate import FateKind as Kind
+from ..fate import Fates
 from ..measures.gaussian import Gaussian
-from ..outcome import FateKind as Kind
-from ..outcome import Fates
 from .classify import Record, classify, look
-from .march import March, mean_matters, segment, sight, start
+from .march import March, bounded_speed, mean_matters, segment, sight, start
 
 # Marches in one compiled call, and steps between two looks at them: a march that is decided leaves at the next look,
 # so that a hard problem holds back nobody.
@@ -154,8 +154,7 @@ def _start(leaves: Any, structure: Any, gaussians: Gaussian, with_mean: bool) ->
     def one(leaves: Any, gaussian: Gaussian) -> Any:
         field = jax.tree.unflatten(structure, leaves)
         march = start(field, gaussian, with_mean)
-        bound = sum(jnp.linalg.norm(jnp.atleast_2d(t.left), 2) * t.leaf.speed_bound for t in field.terms(jnp.zeros(())))
-        return march, sight(field, march, with_mean), bound
+        return march, sight(field, march, with_mean)
 
     return jax.vmap(one)(leaves, gaussians)
 
@@ -186,7 +185,8 @@ class _Pool:
         self.active = np.arange(n)
         self.Y, self.tries = np.empty(0), np.zeros(n, int)
         self.t, self.h, self.unit = np.zeros(n), np.zeros(n), np.zeros(n)
-        self.bound, self.unit_speed = np.zeros(n), np.zeros(n)
+        self.bounded = np.broadcast_to(bounded_speed(jax.tree.unflatten(structure, leaves)), (n,))
+        self.unit_speed = np.zeros(n)
         self.answer: dict[str, np.ndarray] = {
             "kind": np.zeros(n, int),
             "time": np.zeros(n),
@@ -196,11 +196,10 @@ class _Pool:
         }
         for rows in self.chunks():
             picked = jax.tree.map(lambda a, rows=rows: np.asarray(a)[rows], gaussians)
-            march, seen, bound = _start([a[rows] for a in leaves], structure, picked, self.with_mean)
+            march, seen = _start([a[rows] for a in leaves], structure, picked, self.with_mean)
             if not self.Y.size:
                 self.Y = np.zeros((n, *march.Y.shape[1:]))
             self._keep(rows, march)
-            self.bound[rows] = np.asarray(bound)
             self._look(rows, seen, 0)
         self._stationary()
 
@@ -249,9 +248,7 @@ class _Pool:
         """Take out the marches whose fate is known, or hopeless."""
         self.done += LOOKS
         rows = self.active
-        seen = classify(
-            self.record.rows(rows, self.done), self.unit_speed[rows], self.patient, np.isfinite(self.bound[rows])
-        )
+        seen = classify(self.record.rows(rows, self.done), self.unit_speed[rows], self.patient, self.bounded[rows])
         out = (seen["kind"] != Kind.UNDECIDED) | seen["gave_up"] | (self.done >= self.looks)
         out |= ~np.isfinite(self.record.log_size[rows, self.done])
         for name, values in self.answer.items():

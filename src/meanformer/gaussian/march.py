@@ -11,6 +11,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._types import Scalar
@@ -50,6 +51,12 @@ class Sight(eqx.Module):
 def mean_matters(field: AbstractField) -> bool:
     """Whether the mean takes part in the motion of the covariance."""
     return any(term.leaf.moved_by_mean for term in field.terms(jnp.zeros(())))
+
+
+def bounded_speed(field: AbstractField) -> Any:
+    """Whether a field, or each of a batch of fields, can be known never to blow up."""
+    terms = field.terms(jnp.zeros(()))
+    return np.all(np.broadcast_arrays(*(term.leaf.bounded_speed for term in terms)), axis=0)
 
 
 def split(Y: Float[Array, "d c"], with_mean: bool) -> Gaussian:
@@ -103,7 +110,7 @@ def one_step(field: AbstractField, march: March, rtol: Scalar, with_mean: bool) 
 
     h = jnp.minimum(march.h, LONGEST * (march.t + march.unit))
     take = rodas5p_step if march.Y.size <= IMPLICIT_SIZE else _explicit_step
-    Y, error = (a.reshape(shape) for a in take(flat, march.t, march.Y.reshape(-1), h))
+    Y, error = (a.reshape(shape) for a in take(flat, march.t, march.Y.reshape(-1), h)[:2])
     # Relative to each column: a direction that starts small is resolved too, as long as it is not negligible.
     columns = jnp.sum(march.Y * march.Y, axis=0)
     scale = jnp.maximum(columns, 1e-10 * columns.sum())

@@ -203,7 +203,7 @@ def _colours(run: Trajectory, colour: Any) -> np.ndarray:
     if colour is None:
         if mu.positions is not None:
             return style.ordered_colours(np.asarray(mu.positions, float))
-        found = run.clusters() if np.isfinite(np.asarray(run.final_points)).all() else None
+        found = run.clusters() if np.isfinite(np.asarray(run.final.points)).all() else None
         labels = found.labels if found is not None and found.count <= len(style.PALETTE) else np.zeros(mu.n, int)
         return style.category_colours(labels)
     if isinstance(colour, str | tuple) and colors.is_color_like(colour):

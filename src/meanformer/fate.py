@@ -1,0 +1,139 @@
+"""What becomes of a Gaussian run, in words with the evidence."""
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import xarray
+
+
+class FateKind(enum.IntEnum):
+    """The fates of a Gaussian run."""
+
+    UNDECIDED = 0
+    CONVERGED = 1
+    BLEW_UP = 2
+    DIVERGED = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Fate:
+    r"""What becomes of a Gaussian run (MATH e.5). `str(fate)` is a sentence.
+
+    - `kind`: "CONVERGED", "BLEW_UP", "DIVERGED" or "UNDECIDED";
+    - `time`: of the blow-up, $t^*$, with its estimated `error`; otherwise the time at which the fate was known;
+    - `rank` and `limit`, the covariance (d, d), of a converged run, else None;
+    - `growth`: $\frac d{dt}\log\operatorname{tr}\Sigma$ at the end, the rate of an exponential divergence;
+    - `exponent`: $p=d\log\gamma/d\log\operatorname{tr}\Sigma$, $\gamma$ the speed: $p>0.2$ is a blow-up,
+      $|p|\le0.2$ an exponential divergence, $p<-0.2$ a slower one;
+    - `slopes`: the log-log slopes of the eigenvalues of $\Sigma$ in time, largest eigenvalue first: 0 stays, -1 dies;
+    - `steps`: how many steps were tried; `mean_rate`: $\lim\frac1t\log|m|$, if known; `evidence`: more, in words.
+    """
+
+    kind: str
+    time: float
+    error: float
+    rank: int | None
+    limit: np.ndarray | None
+    growth: float
+    exponent: float
+    slopes: np.ndarray
+    steps: int
+    evidence: str = ""
+    mean_rate: float | None = None
+
+    @property
+    def law(self) -> str | None:
+        """How a diverging run grows: "exponential" or "slower"; None for other fates."""
+        if self.kind != "DIVERGED":
+            return None
+        return "exponential" if abs(self.exponent) <= 0.2 else "slower"
+
+    def __str__(self) -> str:
+        slopes = ", ".join(f"{slope:.3g}" for slope in self.slopes[:8]) + ", ..." * (len(self.slopes) > 8)
+        if self.kind == "BLEW_UP":
+            text = f"BLEW_UP at t* = {self.time:.9g} (+- {self.error:.1g}), exponent p = {self.exponent:.3g}"
+        elif self.kind == "CONVERGED":
+            text = f"CONVERGED, rank {self.rank} (known at t = {self.time:.3g}; slopes of the eigenvalues: {slopes})"
+        elif self.law == "exponential":
+            text = f"DIVERGED exponentially: tr Sigma ~ exp({self.growth:.6g} t)"
+        elif self.kind == "DIVERGED":
+            text = f"DIVERGED slower than exponentially: tr Sigma ~ t^{self.growth * self.time:.3g} near t = {self.time:.3g}"
+        else:
+            text = f"UNDECIDED at t = {self.time:.3g} after {self.steps} steps (slopes of the eigenvalues: {slopes})"
+        return f"{text}; {self.evidence}" if self.evidence else text
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, eq=False)
+class Fates:
+    """The fates of many runs: arrays with one entry per run, with the names of `Fate`; `fates[i]` is a `Fate`.
+
+    `rank` is -1 and `limit` not a number where a run has no limit. `seconds` is the wall time of all, compiling included.
+    """
+
+    code: np.ndarray
+    time: np.ndarray
+    error: np.ndarray
+    rank: np.ndarray
+    limit: np.ndarray
+    growth: np.ndarray
+    exponent: np.ndarray
+    slopes: np.ndarray
+    steps: np.ndarray
+    seconds: float
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    def __getitem__(self, index: int) -> Fate:
+        converged = self.code[index] == FateKind.CONVERGED
+        return Fate(
+            kind=FateKind(self.code[index]).name,
+            time=float(self.time[index]),
+            error=float(self.error[index]),
+            rank=int(self.rank[index]) if converged else None,
+            limit=self.limit[index] if converged else None,
+            growth=float(self.growth[index]),
+            exponent=float(self.exponent[index]),
+            slopes=self.slopes[index],
+            steps=int(self.steps[index]),
+        )
+
+    @property
+    def kind(self) -> np.ndarray:
+        """The kinds, as words."""
+        return np.array([FateKind(code).name for code in self.code])
+
+    def counts(self) -> dict[str, int]:
+        """How many runs had each fate."""
+        return {kind.name: int((self.code == kind).sum()) for kind in FateKind}
+
+    def summary(self) -> str:
+        """All fates in one line."""
+        counts = ", ".join(f"{count} {name}" for name, count in self.counts().items() if count)
+        ranks, how_many = np.unique(self.rank[self.code == FateKind.CONVERGED], return_counts=True)
+        limits = ", ".join(f"{count} of rank {rank}" for rank, count in zip(ranks, how_many, strict=True))
+        return f"{len(self)} runs in {self.seconds:.1f} s: {counts}" + (f"; limits: {limits}" if limits else "")
+
+    def __repr__(self) -> str:
+        return f"<Fates: {self.summary()}>"
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """The fates as a labelled dataset."""
+        import xarray
+
+        axes = {"slopes": ("run", "eigenvalue"), "limit": ("run", "coordinate", "coordinate_")}
+        data: dict[str, Any] = {n: (axes.get(n, ("run",)), v) for n, v in vars(self).items() if n != "seconds"}
+        data["kind"] = (("run",), self.kind)
+        return xarray.Dataset(data, attrs={"seconds": self.seconds})
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """The histogram of the ranks, as matplotlib axes."""
+        from .plots.covariances import plot_ranks
+
+        return plot_ranks(self.rank, ax=ax, **options)

@@ -1,0 +1,239 @@
+"""Gaussian runs until their fate is known, and what finite runs tell of it."""
+
+import dataclasses
+import time as clock
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import _checks as checks
+from .._progress import Progress
+from .._types import Scalar, cast, is_traced
+from ..attention.base import AbstractField
+from ..attention.schedule import constant_at, is_constant
+from ..fate import Fate, FateKind
+from ..gaussian.classify import FASTER, Record, classify, limit_of, look, stationary, unit_speed_of
+from ..gaussian.march import March, Sight, bounded_speed, mean_matters, segment, sight, start
+from ..gaussian.mean import mean_path
+from ..measures.gaussian import Gaussian
+from ..outcome import Ending, Outcome
+from .gaussians import GaussianSystem
+from .save import DEFAULT_COUNT
+from .stop import WallClock
+from .trajectory import Trajectory
+
+# As in a batch: two looks in a segment of sixteen steps.
+LOOKS, STEPS, BUDGET = 2, 8, 2000
+
+
+@eqx.filter_jit
+def _start(field: AbstractField, gaussian: Gaussian, with_mean: bool) -> tuple[March, Sight]:
+    march = start(field, gaussian, with_mean)
+    return march, sight(field, march, with_mean)
+
+
+@eqx.filter_jit
+def _advance(field: AbstractField, march: March, rtol: Scalar, with_mean: bool) -> tuple[March, Sight, Any]:
+    return segment(field, march, rtol, LOOKS, STEPS, with_mean, keep=True)
+
+
+def endless_run(
+    system: GaussianSystem,
+    t0: Scalar,
+    rtol: Any,
+    save: Any,
+    stop: Any,
+    max_steps: int | None,
+    progress: bool | None,
+    unused: dict[str, Any],
+    began: float,
+) -> Trajectory:
+    """March a Gaussian until its fate is known, or its steps are spent; save some of the states on the way."""
+    deadline = began + _checked(system, t0, save, stop, unused)
+    count = DEFAULT_COUNT if save is None else checks.whole(save, "save", 2)
+    rtol = float(checks.positive(1e-8 if rtol is None else rtol, "rtol", "1e-8 is the default"))
+    budget = checks.whole(BUDGET if max_steps is None else max_steps, "max_steps")
+    # Fates are told in double precision: ranks are read from small singular values.
+    field, mu = cast((system.field, system.mu), jnp.zeros(()).dtype)
+    watch = _Watch(field, mu, LOOKS * -(-budget // (LOOKS * STEPS)))
+    with Progress(progress, 0, budget, "flow to its fate", "steps:") as bar:
+        while watch.goes_on and clock.monotonic() < deadline:
+            watch.advance(rtol)
+            bar.update(int(watch.march.tries), int(watch.march.tries))
+    ending = Ending.FATE_KNOWN if watch.kind != FateKind.UNDECIDED else Ending.STEP_LIMIT
+    if watch.goes_on:
+        ending = Ending.STOPPED
+    times, states = watch.path()
+    if watch.with_mean:
+        means, factors, mean_rate = states[:, :, -1], states[:, :, :-1], None
+    else:
+        means, mean_rate = mean_path(field, times, states, np.asarray(mu.mean))
+        factors = states
+    fate = watch.fate(rtol, float(t0), mean_rate)
+    rows = np.unique(np.linspace(0, len(times) - 1, count).round().astype(int))
+    saved = cast((jnp.asarray(means[rows]), jnp.asarray(factors[rows])), system.dtype)
+    times = jnp.asarray(float(t0) + times[rows], system.dtype)
+    tried, moved = int(watch.march.tries), watch.accepted
+    stats = {"steps": moved, "rejected": tried - moved, "seconds": clock.monotonic() - began}
+    last = jax.tree.map(lambda a: a[-1], saved)
+    return Trajectory(times, saved, last, Outcome(jnp.asarray(int(ending)), times[-1]), stats, system, False, fate)
+
+
+class _Watch:
+    """A march, and what has been seen of it."""
+
+    def __init__(self, field: AbstractField, mu: Gaussian, looks: int):
+        self.field, self.with_mean = field, mean_matters(field)
+        self.march, seen = _start(field, _compressed(mu), self.with_mean)
+        self.bounded = np.atleast_1d(bounded_speed(field))
+        self.patient = any(term.leaf.saturates for term in field.terms(jnp.zeros(())))
+        self.record = Record.empty(1, looks + 1, self.march.Y.shape[1] - self.with_mean)
+        self.looks, self.done = looks, 0
+        self._look(seen, 0)
+        self.speed = unit_speed_of(*(np.asarray(a)[None] for a in (seen.Y, seen.F, seen.G)))
+        self.times, self.states = [np.zeros(1)], [np.asarray(self.march.Y)[None]]
+        alive = stationary(self.record.singular[:, 0])
+        still = self.speed == 0
+        self.answer = {
+            "kind": np.where(still, int(FateKind.CONVERGED), int(FateKind.UNDECIDED)),
+            "time": np.zeros(1),
+            "error": np.zeros(1),
+            "rank": np.where(still, alive.sum(axis=1), -1),
+            "alive": alive,
+            "gave_up": np.zeros(1, bool),
+        }
+
+    @property
+    def kind(self) -> FateKind:
+        return FateKind(int(self.answer["kind"][0]))
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is worth to march on."""
+        spent = self.done >= self.looks or not np.isfinite(self.record.log_size[0, self.done])
+        return self.kind == FateKind.UNDECIDED and not spent and not self.answer["gave_up"][0]
+
+    @property
+    def accepted(self) -> int:
+        return int((np.diff(np.concatenate(self.times)) > 0).sum())
+
+    def _look(self, seen: Any, number: int) -> None:
+        t, Y, F, dF, G = (np.asarray(a)[None] for a in (seen.t, seen.Y, seen.F, seen.dF, seen.G))
+        factor = Y[:, :, :-1] if self.with_mean else Y
+        for name, values in look(t, Y, F, dF, G, factor).items():
+            getattr(self.record, name)[:, number] = values
+
+    def advance(self, rtol: float) -> None:
+        """One segment more, and what it shows."""
+        self.march, seen, (times, states) = _advance(self.field, self.march, jnp.asarray(rtol), self.with_mean)
+        self.times.append(np.asarray(times).reshape(-1))
+        self.states.append(np.asarray(states).reshape(-1, *self.march.Y.shape))
+        for k in range(LOOKS):
+            self._look(jax.tree.map(lambda a, k=k: np.asarray(a)[k], seen), self.done + 1 + k)
+        self.done += LOOKS
+        self.answer = classify(self.record.rows(np.arange(1), self.done), self.speed, self.patient, self.bounded)
+
+    def path(self) -> tuple[np.ndarray, np.ndarray]:
+        """Times and states of the start and of all accepted steps."""
+        times, states = np.concatenate(self.times), np.concatenate(self.states)
+        rows = np.flatnonzero(np.append(True, np.diff(times) > 0) & np.isfinite(states).all(axis=(1, 2)))
+        return times[rows], states[rows]
+
+    def fate(self, rtol: float, t0: float, mean_rate: float | None) -> Fate:
+        """The fate, in words."""
+        now = {name: values[0, self.done] for name, values in vars(self.record).items()}
+        converged = self.kind == FateKind.CONVERGED
+        time, error = float(self.answer["time"][0]), float(self.answer["error"][0])
+        if self.kind == FateKind.BLEW_UP:
+            error += 10 * rtol * time
+        Y = np.asarray(self.march.Y)[None]
+        factor = Y[:, :, :-1] if self.with_mean else Y
+        return Fate(
+            kind=self.kind.name,
+            time=t0 + time,
+            error=error,
+            rank=int(self.answer["rank"][0]) if converged else None,
+            limit=limit_of(factor, self.answer["alive"])[0] if converged else None,
+            growth=float(now["growth"]),
+            exponent=float(now["exponent"]),
+            slopes=now["slopes"],
+            steps=int(self.march.tries),
+            evidence="" if self.speed[0] else "the start is stationary",
+            mean_rate=mean_rate,
+        )
+
+
+def _compressed(mu: Gaussian) -> Gaussian:
+    r"""Another factor of the same $\Sigma$: orthogonal columns, and none that are zero."""
+    vectors, values, _ = np.linalg.svd(np.asarray(mu.factor), full_matrices=False)
+    kept = max(1, int((values > 1e-15 * values[0]).sum()))
+    return Gaussian(mu.mean, factor=(vectors * values[None])[:, :kept])
+
+
+def _checked(system: GaussianSystem, t0: Scalar, save: Any, stop: Any, unused: dict[str, Any]) -> float:
+    """Refuse what a run to its fate has no use for; the seconds that it may take."""
+    if is_traced(system, t0):
+        checks.refuse(
+            "a fate is found on the host",
+            got="t1 = inf under jit, vmap or grad",
+            expected="known numbers",
+            remedy="use mf.fates for a batch, or a finite t1",
+        )
+    for name, value in unused.items():
+        if value is not None:
+            checks.refuse(
+                f"with t1 = inf a run has no {name}",
+                got=f"{name} = {value!r}",
+                expected="rtol, save, max_steps, stop=mf.WallClock(...), progress",
+                remedy=f"leave out {name}, or give a finite t1",
+            )
+    if not is_constant(system.field):
+        checks.refuse(
+            "a fate is that of a field that does not depend on time",
+            got=type(system.field).__name__,
+            expected="constant weights",
+            remedy="give a finite t1; after the last break of a Piecewise field go on with its last piece and t1=inf",
+        )
+    if save is not None and not isinstance(save, (int, np.integer)):
+        checks.refuse(
+            "with t1 = inf the times are those of the steps",
+            got=f"save = {save!r}",
+            expected="a number of states",
+            remedy="save=101, or a finite t1",
+        )
+    seconds = float("inf")
+    for rule in stop if isinstance(stop, (tuple, list)) else () if stop is None else (stop,):
+        if not isinstance(rule, WallClock):
+            checks.refuse(
+                "with t1 = inf a run stops at its fate",
+                got=f"stop = {rule!r}",
+                expected="stop=mf.WallClock(60), or none",
+                remedy="give a finite t1 for other rules",
+            )
+        seconds = min(seconds, rule.seconds)
+    return seconds
+
+
+def with_fate(run: Trajectory) -> Trajectory:
+    """The run with what it tells of its fate: a blow-up, if it ended in one."""
+    return dataclasses.replace(run, fate=_finite_fate(run))
+
+
+def _finite_fate(run: Trajectory) -> Fate:
+    t = float(run.outcome.time)
+    steps = int(run.stats["steps"] + run.stats["rejected"])
+    nothing = np.zeros(0)
+    if run.outcome.kind not in ("STEP_TOO_SMALL", "NOT_FINITE"):
+        why = "run with t1=jnp.inf to know more"
+        return Fate("UNDECIDED", t, 0.0, None, None, np.nan, np.nan, nothing, steps, why)
+    field = constant_at(run.field, t)
+    _, seen = _start(field, run.final, mean_matters(field))
+    arrays = (np.asarray(a)[None] for a in (seen.Y, seen.F, seen.dF, seen.G, run.final.factor))
+    now = {name: values[0] for name, values in look(np.full(1, t), *arrays).items()}
+    kind = "BLEW_UP" if now["exponent"] > FASTER and now["growth"] > 0 and not bounded_speed(field) else "UNDECIDED"
+    gap = 1 / (now["exponent"] * now["growth"])
+    time, error = (t + gap, gap + 1e-7 * t) if kind == "BLEW_UP" else (t, 0.0)
+    return Fate(kind, time, error, None, None, float(now["growth"]), float(now["exponent"]), now["slopes"], steps)

@@ -1,0 +1,69 @@
+"""Gaussians: the exact flow of mean and covariance."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._types import Scalar
+from ..attention.base import AbstractField
+from ..attention.closure import closure_of
+from ..measures.gaussian import Gaussian
+from .system import AbstractSystem
+
+
+class GaussianSystem(AbstractSystem):
+    r"""$\dot m=u$, $\dot L=GL$, where $\Gamma_\mu(x)=u+G(x-m)$ for $\mu=\mathcal N(m,LL^\top)$ (MATH e.1)."""
+
+    field: AbstractField
+    mu: Gaussian
+
+    def start(self) -> tuple[Array, Array]:
+        return self.mu.mean, self.mu.factor
+
+    def velocity(self, t: Scalar, y: Any, args: Any = None) -> tuple[Array, Array]:
+        gaussian = self.measure(y)
+        u, G = closure_of(self.field.terms(t), gaussian)
+        return u, G @ gaussian.factor
+
+    def measure(self, y: Any) -> Gaussian:
+        return Gaussian(y[0], factor=y[1])
+
+    def moments_of_speed(self, t: Scalar, y: Any) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        r"""$\dot m$ and $\dot\Sigma=G\Sigma+\Sigma G^\top$."""
+        u, moved = self.velocity(t, y)
+        half = moved @ y[1].T
+        return u, half + half.T
+
+    def snapshot(self, t: Scalar, y: Any) -> Any:
+        return y
+
+    def restored(self, snapshot: Any) -> Any:
+        return snapshot
+
+    def states(self, snapshots: Any) -> Gaussian:
+        return Gaussian(snapshots[0], factor=snapshots[1])
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    @property
+    def state_bytes(self) -> int:
+        return (self.mu.mean.size + self.mu.factor.size) * self.dtype.itemsize
+
+    @property
+    def dtype(self) -> Any:
+        return self.mu.mean.dtype
+
+    @property
+    def unknowns(self) -> int:
+        """How many numbers a solver integrates."""
+        return self.mu.mean.size + self.mu.factor.size
+
+    def scale(self) -> Scalar:
+        """The size of the largest number in the state."""
+        return jnp.maximum(jnp.abs(self.mu.mean).max(), jnp.abs(self.mu.factor).max())
+
+    def summary(self) -> str:
+        return f"a Gaussian in R^{self.mu.d}"

@@ -1,0 +1,84 @@
+"""What a solver integrates: the one interface of tokens and Gaussians."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool
+
+from .._types import Scalar
+from ..attention.base import AbstractField
+
+
+class AbstractSystem(eqx.Module):
+    """A measure moved by a field. The state `y` is what is integrated, a snapshot what is kept of it."""
+
+    field: eqx.AbstractVar[AbstractField]
+    mu: eqx.AbstractVar[Any]
+
+    @abc.abstractmethod
+    def start(self) -> Any:
+        """The state at the start."""
+
+    @abc.abstractmethod
+    def velocity(self, t: Scalar, y: Any, args: Any = None) -> Any:
+        """The right-hand side."""
+
+    @abc.abstractmethod
+    def measure(self, y: Any) -> Any:
+        """The measure of a state, in the frame."""
+
+    @abc.abstractmethod
+    def moments_of_speed(self, t: Scalar, y: Any) -> Any:
+        """What `Stationary` looks at: velocities of the tokens, or of the moments."""
+
+    @abc.abstractmethod
+    def snapshot(self, t: Scalar, y: Any) -> Any:
+        """What is kept of a state."""
+
+    @abc.abstractmethod
+    def restored(self, snapshot: Any) -> Any:
+        """The state from what was kept of it."""
+
+    @abc.abstractmethod
+    def states(self, snapshots: Any) -> Any:
+        """The measures of snapshots stacked along a leading axis."""
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """The number of interacting points, which sets the cost of a step."""
+
+    @property
+    @abc.abstractmethod
+    def state_bytes(self) -> int:
+        """The memory that a kept state takes."""
+
+    @property
+    @abc.abstractmethod
+    def dtype(self) -> Any:
+        """The floating dtype of the run."""
+
+    @abc.abstractmethod
+    def summary(self) -> str:
+        """What moves, in a few words."""
+
+    def retract(self, y: Any) -> Any:
+        """The state brought back to its space, after a step."""
+        return y
+
+    def whole(self, snapshot: Any) -> bool:
+        """Whether the measure of a snapshot is finite."""
+        return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(snapshot))
+
+    def sinkhorn_excess(self, t: Scalar, y: Any) -> tuple[Array, Array] | None:
+        """The largest marginal error of the Sinkhorn problems solved at a state, and whether one is unsolved."""
+        return None
+
+
+def is_finite(tree: Any) -> Bool[Array, ""]:
+    """Whether all numbers of a tree are finite."""
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()

@@ -137,6 +137,7 @@ ORDER = [
 ]
 # fmt: on
 LOOKS_AHEAD = {("meanformer.flows.trajectory", f"Trajectory.{method}") for method in ("plot", "animate", "save")}
+LOOKS_AHEAD.add(("meanformer.fate", "Fates.plot"))
 
 
 def module_name(path: Path) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from meanformer.attention.base import AbstractField as AbstractField
     from meanformer.attention.base import View as View
     from meanformer.attention.causal import Causal as Causal
+    from meanformer.attention.closure import NotGaussianPreserving as NotGaussianPreserving
     from meanformer.attention.hardmax import Hardmax as Hardmax
     from meanformer.attention.heads import MultiHead as MultiHead
     from meanformer.attention.kernel import AbstractAttention as AbstractAttention
@@ -45,9 +46,21 @@ if TYPE_CHECKING:
     from meanformer.attention.unnormalised import Unnormalised as Unnormalised
     from meanformer.diagnostics.bounds import support_bound as support_bound
     from meanformer.diagnostics.clusters import clusters as clusters
+    from meanformer.diagnostics.energy import EnergyPath as EnergyPath
+    from meanformer.diagnostics.energy import e0_energy as e0_energy
+    from meanformer.diagnostics.energy import energy_along as energy_along
+    from meanformer.diagnostics.energy import gaussian_energy as gaussian_energy
+    from meanformer.diagnostics.energy import l2_energy as l2_energy
+    from meanformer.diagnostics.energy import ot_energy as ot_energy
+    from meanformer.diagnostics.energy import softmax_energy as softmax_energy
+    from meanformer.diagnostics.gap import GaussianGap as GaussianGap
+    from meanformer.diagnostics.gap import SlowMeanFieldWarning as SlowMeanFieldWarning
+    from meanformer.diagnostics.gap import gaussian_gap as gaussian_gap
     from meanformer.diagnostics.spectra import effective_rank as effective_rank
     from meanformer.diagnostics.spectra import participation_ratio as participation_ratio
     from meanformer.diagnostics.spectra import stable_rank as stable_rank
+    from meanformer.fate import Fate as Fate
+    from meanformer.fate import Fates as Fates
     from meanformer.flows.flow import flow as flow
     from meanformer.flows.frames import Rescaled as Rescaled
     from meanformer.flows.layers import layers as layers
@@ -58,6 +71,17 @@ if TYPE_CHECKING:
     from meanformer.flows.stop import Stationary as Stationary
     from meanformer.flows.stop import WallClock as WallClock
     from meanformer.flows.trajectory import Trajectory as Trajectory
+    from meanformer.gaussian.bounds import blowup_bounds as blowup_bounds
+    from meanformer.gaussian.bounds import conserved as conserved
+    from meanformer.gaussian.bounds import frozen_covariance as frozen_covariance
+    from meanformer.gaussian.bounds import rank_bound as rank_bound
+    from meanformer.gaussian.bounds import stationarity as stationarity
+    from meanformer.gaussian.closed import l2_blowup_time as l2_blowup_time
+    from meanformer.gaussian.closed import matched_flow as matched_flow
+    from meanformer.gaussian.closed import one_dimensional as one_dimensional
+    from meanformer.gaussian.closed import softmax_blowup_time as softmax_blowup_time
+    from meanformer.gaussian.closed import softmax_identity_flow as softmax_identity_flow
+    from meanformer.gaussian.fates import fates as fates
     from meanformer.measures.cloud import PointCloud as PointCloud
     from meanformer.measures.cloud import stack_clouds as stack_clouds
     from meanformer.measures.gaussian import Gaussian as Gaussian
@@ -66,8 +90,14 @@ if TYPE_CHECKING:
     from meanformer.measures.laws import uniform_ball as uniform_ball
     from meanformer.measures.laws import uniform_cube as uniform_cube
     from meanformer.measures.laws import uniform_sphere as uniform_sphere
+    from meanformer.metrics.bures import bures_geodesic as bures_geodesic
+    from meanformer.metrics.bures import bures_wasserstein as bures_wasserstein
     from meanformer.outcome import Ending as Ending
     from meanformer.outcome import Outcome as Outcome
+    from meanformer.plots.covariances import plot_cone as plot_cone
+    from meanformer.plots.covariances import plot_disc as plot_disc
+    from meanformer.plots.covariances import plot_ranks as plot_ranks
+    from meanformer.plots.gaussians import plot_spectrum as plot_spectrum
     from meanformer.spaces import AbstractSpace as AbstractSpace
     from meanformer.spaces import Euclidean as Euclidean
     from meanformer.spaces import Sphere as Sphere
@@ -128,6 +158,36 @@ _EXPORTS: dict[str, str] = {
     "participation_ratio": "meanformer.diagnostics.spectra",
     "stable_rank": "meanformer.diagnostics.spectra",
     "support_bound": "meanformer.diagnostics.bounds",
+    "NotGaussianPreserving": "meanformer.attention.closure",
+    "Fate": "meanformer.fate",
+    "Fates": "meanformer.fate",
+    "fates": "meanformer.gaussian.fates",
+    "softmax_identity_flow": "meanformer.gaussian.closed",
+    "softmax_blowup_time": "meanformer.gaussian.closed",
+    "matched_flow": "meanformer.gaussian.closed",
+    "one_dimensional": "meanformer.gaussian.closed",
+    "l2_blowup_time": "meanformer.gaussian.closed",
+    "blowup_bounds": "meanformer.gaussian.bounds",
+    "conserved": "meanformer.gaussian.bounds",
+    "frozen_covariance": "meanformer.gaussian.bounds",
+    "rank_bound": "meanformer.gaussian.bounds",
+    "stationarity": "meanformer.gaussian.bounds",
+    "bures_wasserstein": "meanformer.metrics.bures",
+    "bures_geodesic": "meanformer.metrics.bures",
+    "gaussian_energy": "meanformer.diagnostics.energy",
+    "energy_along": "meanformer.diagnostics.energy",
+    "EnergyPath": "meanformer.diagnostics.energy",
+    "ot_energy": "meanformer.diagnostics.energy",
+    "softmax_energy": "meanformer.diagnostics.energy",
+    "l2_energy": "meanformer.diagnostics.energy",
+    "e0_energy": "meanformer.diagnostics.energy",
+    "gaussian_gap": "meanformer.diagnostics.gap",
+    "GaussianGap": "meanformer.diagnostics.gap",
+    "SlowMeanFieldWarning": "meanformer.diagnostics.gap",
+    "plot_spectrum": "meanformer.plots.gaussians",
+    "plot_cone": "meanformer.plots.covariances",
+    "plot_disc": "meanformer.plots.covariances",
+    "plot_ranks": "meanformer.plots.covariances",
 }
 
 __all__ = list(_EXPORTS)  # pyright: ignore[reportUnsupportedDunderAll]  # the block above tells pyright

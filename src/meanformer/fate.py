@@ -61,7 +61,8 @@ class Fate:
         elif self.law == "exponential":
             text = f"DIVERGED exponentially: tr Sigma ~ exp({self.growth:.6g} t)"
         elif self.kind == "DIVERGED":
-            text = f"DIVERGED slower than exponentially: tr Sigma ~ t^{self.growth * self.time:.3g} near t = {self.time:.3g}"
+            power = self.growth * self.time
+            text = f"DIVERGED slower than exponentially: tr Sigma ~ t^{power:.3g} near t = {self.time:.3g}"
         else:
             text = f"UNDECIDED at t = {self.time:.3g} after {self.steps} steps (slopes of the eigenvalues: {slopes})"
         return f"{text}; {self.evidence}" if self.evidence else text
@@ -73,7 +74,7 @@ class Fate:
 class Fates:
     """The fates of many runs: arrays with one entry per run, with the names of `Fate`; `fates[i]` is a `Fate`.
 
-    `rank` is -1 and `limit` not a number where a run has no limit. `seconds` is the wall time of all, compiling included.
+    `rank` is -1 and `limit` not a number where a run has no limit. `seconds` is the wall time of all, with compiling.
     """
 
     code: np.ndarray

@@ -9,7 +9,7 @@ import pytest
 from _cases import cloud, weights
 
 import meanformer as mf
-from meanformer.flows import progress as progress_module
+from meanformer import _progress as progress_module
 from meanformer.flows import run as run_module
 
 Q, K, V = weights(50)

@@ -198,7 +198,7 @@ class AbstractLeaf(AbstractField):
 
     @property
     def bounded_speed(self) -> Any:
-        r"""Whether $\|GL\|\le c\|L\|$ for all Gaussians, which excludes a blow-up (MATH e.4); also for batches of fields."""
+        r"""Whether $\|GL\|\le c\|L\|$ for all Gaussians, which excludes a blow-up (MATH e.4); of each in a batch."""
         return False
 
     def closure(self, gaussian: Gaussian) -> Closure:

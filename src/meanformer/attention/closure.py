@@ -64,8 +64,8 @@ Gain = tuple[Float[Array, "r r"], Float[Array, "r r"], Float[Array, "r r"], Floa
 def sinkhorn_gain(M: Float[Array, "r r"]) -> Float[Array, "r r"]:
     r"""$\varphi(MM^\top)=2(I+R)^{-1}$ with $R=(I+4MM^\top)^{1/2}$ (MATH e.2), from the singular values of $M$.
 
-    Squaring $M$ would lose half of the digits. The derivative solves $R\,dR+dR\,R=4\,d(MM^\top)$; it does not go through
-    that of `svd`, which is not a number for equal singular values.
+    Squaring $M$ would lose half of the digits. The derivative solves $R\,dR+dR\,R=4\,d(MM^\top)$; it does not go
+    through that of `svd`, which is not a number for equal singular values.
     """
     return _gain(M)[0]
 

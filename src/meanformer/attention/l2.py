@@ -50,8 +50,8 @@ class L2(AbstractTempered):
         return np.linalg.norm(missed, axis=(-2, -1)) <= 1e-10 * np.linalg.norm(V, axis=(-2, -1))
 
     def closure(self, gaussian: Gaussian) -> Closure:
-        r"""$\bar y(x)=m+H(\hat q(x)-\hat k(m))$ with $H=2\Sigma\hat K^\top(I+2\hat K\Sigma\hat K^\top)^{-1}$ and hats for a
-        division by $\sqrt\tau$.
+        r"""$\bar y(x)=m+H(\hat q(x)-\hat k(m))$ with $H=2\Sigma\hat K^\top(I+2\hat K\Sigma\hat K^\top)^{-1}$; a hat
+        divides by $\sqrt\tau$.
         """
         unit = jnp.sqrt(self.tau)
         keys = self.K @ gaussian.factor / unit

@@ -5,6 +5,7 @@ $\dot F=-\operatorname{tr}(G\Sigma G^\top)\le0$. Everything is computed from $M=
 first derivatives at equal and at zero singular values too.
 """
 
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import jax.numpy as jnp
@@ -175,3 +176,41 @@ def _check_multiple(kind: str, V: Array, multiple: Array, M: Array, name: str, e
     if checks.known(V, M) and np.asarray(M).any() and _far(V, multiple):
         off = np.linalg.norm(np.asarray(V) - np.asarray(multiple)) / np.linalg.norm(np.asarray(V))
         _refuse(kind, f"a V that is not a multiple of {name}: off by {off:.2g} of its norm", expected)
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyPath:
+    """The energy along a run: arrays `times` and `energy`, and whether it never grew (`descends`, up to rounding)."""
+
+    times: np.ndarray
+    energy: np.ndarray
+    descends: bool
+
+    def __str__(self) -> str:
+        how = "never grew" if self.descends else "grew at some time"
+        return f"F from {self.energy[0]:.6g} at t = {self.times[0]:.4g} to {self.energy[-1]:.6g}; it {how}"
+
+    __repr__ = __str__
+
+
+def energy_along(run: Any) -> EnergyPath:
+    r"""The energy of `gaussian_energy` at the save times of a Gaussian run; along an exact flow it descends,
+    $\dot F=-\operatorname{tr}(G\Sigma G^\top)\le0$ for a centred Gaussian.
+
+    ```python
+    A = jnp.array([[1.0, 0.2], [0.2, -0.5]])
+    run = mf.flow(mf.Softmax(jnp.eye(2), A, A), mf.Gaussian(jnp.zeros(2), cov=0.1 * jnp.eye(2)), t1=1.0)
+    print(mf.energy_along(run))
+    ```
+    """
+    if not isinstance(getattr(getattr(run, "system", None), "mu", None), Gaussian):
+        checks.refuse(
+            "energy_along takes a run of a Gaussian",
+            got=checks.described(run),
+            expected="mf.flow(field, gaussian, t1)",
+            remedy="flow a Gaussian",
+        )
+    states = run.states
+    energies = np.array([float(gaussian_energy(run.field, states[k])) for k in range(len(run.times))])
+    slack = 1e-10 * np.maximum(1e-300, np.abs(energies).max())
+    return EnergyPath(np.asarray(run.times), energies, bool((np.diff(energies) <= slack).all()))

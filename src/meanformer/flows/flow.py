@@ -70,9 +70,10 @@ def flow(
     - `progress`: a bar, if the run is long (default: on a terminal).
     - `adjoint`: how diffrax differentiates; the default is reverse mode, `diffrax.ForwardMode()` is for `jax.jvp`.
 
-    **Returns:** a `Trajectory`. Its `fate` says what becomes of a Gaussian. Blow-up, a step limit, a stalled Sinkhorn are outcomes: see `run.outcome`. Under
-    `jit`, `vmap` and `grad` the run is one compiled piece, without progress, and its outcome an array; rows of `states`
-    after an early end are then not finite, and `max_steps` counts for each piece of a piecewise field.
+    **Returns:** a `Trajectory`. Blow-up, a step limit, a stalled Sinkhorn are outcomes: see `run.outcome`; what becomes
+    of a Gaussian is its `run.fate`. Under `jit`, `vmap` and `grad` the run is one compiled piece, without progress, and
+    its outcome an array; rows of `states` after an early end are then not finite, and `max_steps` counts for each piece
+    of a piecewise field.
 
     ```python
     run = mf.flow(mf.Softmax(Q, K, V), tokens, t1=4.0)

@@ -11,22 +11,26 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from .. import _checks as checks
-from .._types import Points, Scalar, as_array, cast, common_dtype, is_traced
+from .._types import Scalar, as_array, cast, common_dtype, is_traced
 from ..attention.base import AbstractField
 from ..attention.heads import stack, stackable
 from ..attention.schedule import breaks_of, check_velocity, frozen
-from ..attention.solved import check_masked_sinkhorn, sinkhorn_excess
+from ..attention.solved import check_masked_sinkhorn
 from ..measures.cloud import PointCloud
+from ..measures.gaussian import Gaussian
 from ..outcome import Ending, Outcome
 from ..spaces import AbstractSpace, resolve_space
 from .frames import Original
+from .gaussians import GaussianSystem
 from .particles import ParticleSystem
+from .setup import refuse_for_gaussians
+from .system import AbstractSystem
 from .trajectory import Trajectory
 
 
 def layers(
     field: AbstractField | Sequence[AbstractField],
-    measure: PointCloud,
+    measure: PointCloud | Gaussian,
     depth: int | None = None,
     *,
     step: Any = None,
@@ -35,7 +39,8 @@ def layers(
 ) -> Trajectory:
     r"""A residual transformer, $x^{\ell+1}=x^\ell+h\,\Gamma_{\mu^\ell}(x^\ell)$, all tokens at once (MATH c).
 
-    It is the explicit Euler scheme of `mf.flow`, with error $O(h)$.
+    It is the explicit Euler scheme of `mf.flow`, with error $O(h)$. A Gaussian is pushed forward exactly,
+    $L\leftarrow(I+hG)L$, $m\leftarrow m+hu$, so that covariances stay positive and keep their rank (MATH e.1).
 
     **Arguments:**
 
@@ -57,8 +62,8 @@ def layers(
     check_velocity(fields[0], measure, jnp.zeros(()), " (layer 0)" if len(fields) > 1 else "")
     # Even without their states, layers have a time each.
     checks.fits_in_memory(
-        f"saving {count + 1} states of {measure.n} tokens" if save == "all" else f"a depth of {count} layers",
-        2.5 * (count + 1) * (8 * measure.points.size if save == "all" else 8),
+        f"saving {count + 1} states" if save == "all" else f"a depth of {count} layers",
+        2.5 * (count + 1) * 8 * (sum(leaf.size for leaf in jax.tree.leaves(measure)) if save == "all" else 1),
         "layers(..., save='final')" if save == "all" else "fewer layers; mf.flow is the limit of infinite depth",
     )
     # l / L by NumPy, since l * (1 / L), which is what XLA computes, misses the breaks of a schedule by rounding.
@@ -69,25 +74,36 @@ def layers(
     for number, layer in enumerate(fields):
         if number == 0 or layer is not fields[number - 1]:
             check_velocity(layer, measure, jnp.zeros(()), f" (layer {number})" if len(fields) > 1 else "")
-            check_masked_sinkhorn(layer, measure, jnp.zeros(()))
-    space = resolve_space(space, measure.points)
+            if isinstance(measure, PointCloud):
+                check_masked_sinkhorn(layer, measure, jnp.zeros(()))
+    if isinstance(measure, Gaussian):
+        refuse_for_gaussians(space, None)
+        space = None
+    else:
+        space = resolve_space(space, measure.points)
     dtype = common_dtype(fields, [f.terms(jnp.zeros(())) for f in fields], measure)
     fields = tuple(cast(layer, dtype) for layer in fields)
     measure, step, space, times = cast((measure, step, space, times), dtype)
-    system = ParticleSystem(fields[0], measure, space, Original())
-    points, solved = _run(system, _stacked(fields, count), step, times, save == "all")
-    # The last resolved state, if the tokens left the floating-point range.
-    finite = jnp.isfinite(points).all(axis=(1, 2))
+    if space is None:
+        system = GaussianSystem(fields[0], measure)
+    else:
+        system = ParticleSystem(fields[0], measure, space, Original())
+    saved, solved = _run(system, _stacked(fields, count), step, times, save == "all")
+    # The last resolved state, if the state left the floating-point range.
+    finite = jnp.stack([jnp.isfinite(a).reshape(a.shape[0], -1).all(axis=1) for a in jax.tree.leaves(saved)]).all(
+        axis=0
+    )
     last = jnp.max(jnp.where(finite, jnp.arange(finite.size), 0))
     ending = jnp.select(
         [~finite[-1], ~solved], [int(Ending.NOT_FINITE), int(Ending.SINKHORN_STALLED)], int(Ending.REACHED)
     )
     stats: dict[str, Any] = {"steps": count, "rejected": 0}
-    if not is_traced(points):
-        jax.block_until_ready(points)
+    if not is_traced(saved):
+        jax.block_until_ready(saved)
         stats["seconds"] = clock.monotonic() - began
     kept = times if save == "all" else times[jnp.asarray([0, count])]
-    return Trajectory(kept, (points, None), (points[last], None), Outcome(ending, kept[last]), stats, system, True)
+    final = jax.tree.map(lambda a: a[last], saved)
+    return Trajectory(kept, saved, final, Outcome(ending, kept[last]), stats, system, True)
 
 
 def _at_times(fields: tuple[AbstractField, ...], times: Array) -> tuple[AbstractField, ...]:
@@ -149,28 +165,30 @@ def _stacked(fields: tuple[AbstractField, ...], count: int) -> tuple[Any, ...] |
 
 @eqx.filter_jit
 def _run(
-    system: ParticleSystem, stacked: tuple[Any, ...] | None, step: Scalar, times: Array, keep: bool
-) -> tuple[Points, Bool[Array, ""]]:
+    system: AbstractSystem, stacked: tuple[Any, ...] | None, step: Scalar, times: Array, keep: bool
+) -> tuple[Any, Bool[Array, ""]]:
     """The states, first to last (or only those two), and whether all Sinkhorn problems on the way were solved."""
     period = 1 if stacked is None else len(stacked)
     arrays, others = eqx.partition(stacked, eqx.is_array)
 
-    def block(carry: tuple[Points, Array], layers: tuple[Array, Any]) -> tuple[tuple[Points, Array], Any]:
-        x, solved = carry
+    def block(carry: tuple[Any, Array], layers: tuple[Array, Any]) -> tuple[tuple[Any, Array], Any]:
+        y, solved = carry
         starts, values = layers
         fields = (system.field,) if stacked is None else eqx.combine(values, others)
         states = []
         for t, field in zip(starts, fields, strict=True):
-            excess = sinkhorn_excess(field, system.mu.with_points(x), t)
-            solved = solved if excess is None else solved & ~excess[1]
             here = eqx.tree_at(lambda s: s.field, system, field)
-            x = system.space.retract(x + step * here.velocity(t, x))
-            states.append(x)
-        return (x, solved), jnp.stack(states) if keep else None
+            excess = here.sinkhorn_excess(t, y)
+            solved = solved if excess is None else solved & ~excess[1]
+            y = here.retract(jax.tree.map(lambda a, v: a + step * v, y, here.velocity(t, y)))
+            states.append(here.snapshot(t, y))
+        return (y, solved), jax.tree.map(lambda *a: jnp.stack(a), *states) if keep else None
 
-    start = system.mu.points
+    start = system.start()
+    first = system.snapshot(times[0], start)
     starts = times[:-1].reshape(-1, period)
     (last, solved), states = jax.lax.scan(jax.checkpoint(block), (start, jnp.asarray(True)), (starts, arrays))
     if not keep:
-        return jnp.stack([start, last]), solved
-    return jnp.concatenate([start[None], states.reshape(-1, *start.shape)]), solved
+        return jax.tree.map(lambda a, b: jnp.stack([a, b]), first, system.snapshot(times[-1], last)), solved
+    flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), states)
+    return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, flat), solved

@@ -41,7 +41,7 @@ def checked_system(
     dtype = common_dtype(field, [piece.terms(t0) for piece in pieces_of(field)], measure)
     field, measure, t0, t1 = cast((field, measure, t0, t1), dtype)
     if isinstance(measure, Gaussian):
-        _refuse_for_gaussians(space, frame)
+        refuse_for_gaussians(space, frame)
         return GaussianSystem(field, measure), t0, t1
     for piece in pieces_of(field):
         check_masked_sinkhorn(piece, measure, t0)
@@ -61,7 +61,7 @@ def checked_system(
     return ParticleSystem(field, measure, cast(space, dtype), bound), t0, t1
 
 
-def _refuse_for_gaussians(space: Any, frame: Any) -> None:
+def refuse_for_gaussians(space: Any, frame: Any) -> None:
     """A Gaussian lives in Euclidean space, in the original frame."""
     if space is not None and not isinstance(space, Euclidean):
         checks.refuse(

@@ -1,0 +1,123 @@
+r"""Tokens against their Gaussian limit."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from .. import _checks as checks
+from ..attention.softmax import Softmax
+from ..measures.cloud import PointCloud
+from ..measures.gaussian import Gaussian
+from ..metrics.bures import bures_wasserstein
+
+# Above this the sampling variance of softmax attention on Gaussian tokens is infinite (MATH d.5).
+THRESHOLD = 1 / np.sqrt(2)
+
+
+class SlowMeanFieldWarning(UserWarning):
+    r"""The tokens cannot follow the Gaussian at the rate $n^{-1/2}$."""
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianGap:
+    r"""How far tokens are from a Gaussian, along time; arrays over `times`.
+
+    - `mean`: $|m_n-m|$; `covariance`: $\|\Sigma_n-\Sigma\|_F$, and `relative`, the same over $\|\Sigma\|_F$;
+    - `bures`: the Bures-Wasserstein distance of the two Gaussians with these moments, a lower bound of $W_2$;
+    - `kernel`: $\|\Sigma^{1/2}A\Sigma^{1/2}\|/\tau$, the largest over softmax heads; the rate $n^{-1/2}$ needs it below
+      $1/\sqrt2$ (MATH d.5). Not a number without softmax.
+    """
+
+    times: np.ndarray
+    mean: np.ndarray
+    covariance: np.ndarray
+    relative: np.ndarray
+    bures: np.ndarray
+    kernel: np.ndarray
+    tokens: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tokens} tokens against the Gaussian, at t = {self.times[-1]:.4g}: mean off by {self.mean[-1]:.3g}, "
+            f"covariance by {100 * self.relative[-1]:.3g} %, Bures-Wasserstein distance {self.bures[-1]:.3g}"
+        )
+
+    __repr__ = __str__
+
+
+def _kernel(field: Any, gaussian: Gaussian, t: float) -> float:
+    r"""The largest $\|L^\top AL\|/\tau$ over the softmax heads of a field at one time."""
+    L = np.asarray(gaussian.factor)
+    heads = [term.leaf for term in field.terms(jnp.asarray(t)) if isinstance(term.leaf, Softmax)]
+    norms = [np.linalg.norm(L.T @ np.asarray(head.A) @ L, 2) / float(head.tau) for head in heads]
+    return max(norms, default=np.nan)
+
+
+def gaussian_gap(run_tokens: Any, run_gaussian: Any) -> GaussianGap:
+    r"""Moment errors and Bures-Wasserstein distance between a run of tokens and a run of a Gaussian, along time.
+
+    The times are the save times of the token run that lie within the Gaussian run. Warns (`SlowMeanFieldWarning`) when
+    the variance of softmax attention on Gaussian samples is infinite, so that the error cannot decay like $n^{-1/2}$:
+    when $\|\Sigma^{1/2}A\Sigma^{1/2}\|\ge1/\sqrt2$ at some time (MATH d.5).
+
+    ```python
+    tokens = g.sample(1000, key=jax.random.key(0))
+    print(mf.gaussian_gap(mf.flow(field, tokens, t1=1.0), mf.flow(field, g, t1=1.0)))
+    ```
+    """
+    _check_runs(run_tokens, run_gaussian)
+    run_tokens = run_tokens.original()
+    low, high = (float(run_gaussian.times[k]) for k in (0, -1))
+    rows = [k for k, t in enumerate(np.asarray(run_tokens.times)) if low <= t <= high]
+    if not rows:
+        checks.refuse(
+            "the two runs share no time",
+            got=f"tokens from t = {float(run_tokens.times[0]):g}, the Gaussian until t = {high:g}",
+            expected="runs over the same times",
+            remedy="flow both from the same t0 to the same t1",
+        )
+    table = []
+    for k in rows:
+        t = float(run_tokens.times[k])
+        cloud = run_tokens.system.mu.with_points(run_tokens.points[k])
+        # Both runs may share their save times; otherwise the Gaussian is interpolated.
+        gaussian = run_gaussian.at(t)
+        gap, exact = np.asarray(cloud.covariance - gaussian.covariance), np.asarray(gaussian.covariance)
+        distance = bures_wasserstein(Gaussian(cloud.mean, cov=cloud.covariance), gaussian)
+        size = np.linalg.norm(gap)
+        shift = np.linalg.norm(np.asarray(cloud.mean - gaussian.mean))
+        scale = np.linalg.norm(exact)
+        relative = size / scale if scale > 0 else np.inf
+        table.append((t, shift, size, relative, float(distance), _kernel(run_gaussian.field, gaussian, t)))
+    result = GaussianGap(*np.array(table).T, tokens=run_tokens.system.mu.n)
+    largest = np.nanmax(result.kernel, initial=0.0)
+    if largest >= THRESHOLD:
+        warnings.warn(
+            f"|Sigma^1/2 A Sigma^1/2| reaches {largest:.3g} >= 0.707: the sampling variance of softmax attention on "
+            "Gaussian tokens is infinite there, and the error cannot decay like n^-1/2; shorten the run, or scale Q and K down",
+            SlowMeanFieldWarning,
+            stacklevel=2,
+        )
+    return result
+
+
+def _check_runs(run_tokens: Any, run_gaussian: Any) -> None:
+    kinds = [type(getattr(getattr(run, "system", None), "mu", None)) for run in (run_tokens, run_gaussian)]
+    if kinds != [PointCloud, Gaussian]:
+        checks.refuse(
+            "gaussian_gap compares a run of tokens with a run of a Gaussian",
+            got=" and ".join(checks.described(run) for run in (run_tokens, run_gaussian)),
+            expected="mf.gaussian_gap(mf.flow(field, tokens, t1), mf.flow(field, gaussian, t1))",
+            remedy="pass the two runs in this order",
+        )
+    dimensions = [run.system.mu.d for run in (run_tokens, run_gaussian)]
+    if dimensions[0] != dimensions[1]:
+        checks.refuse(
+            "the two runs live in different spaces",
+            got=f"tokens in R^{dimensions[0]}, a Gaussian in R^{dimensions[1]}",
+            expected="one dimension",
+            remedy="draw the tokens from the Gaussian: gaussian.sample(1000, key=key)",
+        )

@@ -50,7 +50,7 @@ class Outcome(eqx.Module):
 
     @property
     def kind(self) -> str:
-        """The ending, as a word: REACHED, STOPPED, STEP_LIMIT, STEP_TOO_SMALL, NOT_FINITE, SINKHORN_STALLED, FATE_KNOWN."""
+        """The ending, as a word: the name of an `Ending`."""
         if is_traced(self.code):
             checks.refuse(
                 "an outcome has words after the run only",

@@ -97,7 +97,8 @@ def gaussian_gap(run_tokens: Any, run_gaussian: Any) -> GaussianGap:
     if largest >= THRESHOLD:
         warnings.warn(
             f"|Sigma^1/2 A Sigma^1/2| reaches {largest:.3g} >= 0.707: the sampling variance of softmax attention on "
-            "Gaussian tokens is infinite there, and the error cannot decay like n^-1/2; shorten the run, or scale Q and K down",
+            "Gaussian tokens is infinite there, and the error cannot decay like n^-1/2; shorten the run, or scale Q and "
+            "K down",
             SlowMeanFieldWarning,
             stacklevel=2,
         )

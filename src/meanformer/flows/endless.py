@@ -16,7 +16,7 @@ from ..attention.base import AbstractField
 from ..attention.schedule import constant_at, is_constant
 from ..fate import Fate, FateKind
 from ..gaussian.classify import FASTER, Record, classify, limit_of, look, stationary, unit_speed_of
-from ..gaussian.march import March, Sight, bounded_speed, mean_matters, segment, sight, start
+from ..gaussian.march import IMPLICIT_SIZE, March, Sight, bounded_speed, mean_matters, segment, sight, start
 from ..gaussian.mean import mean_path
 from ..measures.gaussian import Gaussian
 from ..outcome import Ending, Outcome
@@ -26,7 +26,9 @@ from .stop import WallClock
 from .trajectory import Trajectory
 
 # As in a batch: two looks in a segment of sixteen steps.
-LOOKS, STEPS, BUDGET = 2, 8, 2000
+LOOKS, STEPS = 2, 8
+# Steps to try: implicit ones are few, explicit ones cheap.
+IMPLICIT_BUDGET, EXPLICIT_BUDGET = 2000, 4000
 
 
 @eqx.filter_jit
@@ -55,7 +57,8 @@ def endless_run(
     deadline = began + _checked(system, t0, save, stop, unused)
     count = DEFAULT_COUNT if save is None else checks.whole(save, "save", 2)
     rtol = float(checks.positive(1e-8 if rtol is None else rtol, "rtol", "1e-8 is the default"))
-    budget = checks.whole(BUDGET if max_steps is None else max_steps, "max_steps")
+    usual = IMPLICIT_BUDGET if system.unknowns <= IMPLICIT_SIZE else EXPLICIT_BUDGET
+    budget = checks.whole(usual if max_steps is None else max_steps, "max_steps")
     # Fates are told in double precision: ranks are read from small singular values.
     field, mu = cast((system.field, system.mu), jnp.zeros(()).dtype)
     watch = _Watch(field, mu, LOOKS * -(-budget // (LOOKS * STEPS)))

@@ -34,7 +34,7 @@ class _Rodas5PInterpolation(diffrax.AbstractLocalInterpolation):
 
 
 class Rodas5P(diffrax.AbstractAdaptiveSolver):
-    """The linearly implicit method of `meanformer.rosenbrock`, for stiff equations with at most a few hundred unknowns."""
+    """The linearly implicit method of `meanformer.rosenbrock`, for stiff equations of up to a few hundred unknowns."""
 
     term_structure: ClassVar = diffrax.AbstractTerm
     interpolation_cls: ClassVar = _Rodas5PInterpolation

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 class Trajectory(eqx.Module):
     """A run: the measure at its save times, how it ended, and what it took.
 
-    - `times`, shape `(T,)`, and `states`, one measure (`PointCloud` or `Gaussian`) with a leading time axis, in the run's
-      frame;
+    - `times`, shape `(T,)`, and `states`, one `PointCloud` or `Gaussian` with a leading time axis, in the run's frame;
     - `final`, the last resolved state, and `outcome`, how the computing ended, in words;
     - `fate`, what becomes of a Gaussian: blow-up, divergence, convergence with its rank, or undecided;
     - `at(t)`, the state between save times; `original()`, out of a rescaled frame;

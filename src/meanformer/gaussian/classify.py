@@ -12,15 +12,16 @@ from ..fate import FateKind as Kind
 
 # A run is not called before it has moved for this long, in its own unit of time.
 SHORTEST = 100.0
-# Growth of tr Sigma after which a run counts as growing; more, if the field saturates (L2, Sinkhorn): a start far below
-# saturation first grows as if it blew up.
+# Growth of tr Sigma after which a run counts as growing; more, if the field saturates (L2) and a blow-up cannot be
+# excluded: a start far below saturation first grows as if it blew up.
 GROWTH, PATIENT_GROWTH, HOPELESS_GROWTH = 1e9, 1e18, 1e60
 FASTER, ALIVE, STEADY = 0.2, 0.05, 0.02
 # MATH e.5 says -0.3; but eigenvalues that live can show slopes of -0.3 to -0.6 for decades, those that die tend to -1.
 DEAD = -0.8
 NEGLIGIBLE = 1e-14
-# An eigenvalue that is still to begin its decay, at t = t', shows a slope of -t/t': small and steady, and wrong. So an alive
-# slope must fade, by this factor in a decade, and be so small that no decay can begin before CERTIFIED units of time.
+# An eigenvalue that is still to begin its decay, at t = t', shows a slope of -t/t': small and steady, and wrong. So an
+# alive slope must fade, by this factor in a decade, and be so small that no decay can begin before CERTIFIED units of
+# time.
 FADE, CERTIFIED = 0.5, 1e8
 # Beyond this many units of time rounding has eaten the slopes.
 HORIZON = 1e11
@@ -30,7 +31,7 @@ NOISE = 1e-7
 
 @dataclass
 class Record:
-    """What was seen of `n` marches, look after look: arrays of shape `(n, looks)`, not a number where there is none yet.
+    """What was seen of `n` marches, look after look: arrays of shape `(n, looks)`, NaN where there is nothing yet.
 
     `slopes` and `singular` have a last axis over the eigenvalues of Sigma, in decreasing order; see `look`.
     """
@@ -134,7 +135,7 @@ def _grown(record: Record, patient: bool, bounded: np.ndarray) -> dict[str, np.n
     """Whether tr Sigma has grown for good, and how: faster than exponentially, exponentially, or slower."""
     grown = record.log_size - record.log_size[:, :1]
     now = grown[:, -1:]
-    enough = now[:, 0] > np.log(PATIENT_GROWTH if patient else GROWTH)
+    enough = now[:, 0] > np.log(np.where(bounded, GROWTH, PATIENT_GROWTH if patient else GROWTH))
     # The exponent must have kept its class over the last three decades of growth.
     inside = (grown > now - np.log(1e3)) & np.isfinite(grown)
     p = record.exponent

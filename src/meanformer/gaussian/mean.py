@@ -1,7 +1,7 @@
 r"""The mean along a covariance that is known: $\dot m=M(t)m+c(t)$, to any time.
 
-With an infinite horizon $|m|\sim e^{\alpha t}$ leaves the floating-point range, so that $(m,1)$ is carried as a direction and the
-logarithm of its norm (MATH e.5).
+With an infinite horizon $|m|\sim e^{\alpha t}$ leaves the floating-point range, so that $(m,1)$ is carried as a direction
+and the logarithm of its norm (MATH e.5).
 """
 
 import equinox as eqx

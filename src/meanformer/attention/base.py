@@ -205,6 +205,10 @@ class AbstractLeaf(AbstractField):
         r"""$u=\Gamma_\mu(m)$ and $G=D\Gamma_\mu$ for a Gaussian $\mu$, if the field is then affine (MATH e.2)."""
         raise NotImplementedError
 
+    def stretch(self, gaussian: Gaussian) -> Float[Array, "v r"]:
+        r"""$GL$, computed from the factor where that is more exact."""
+        return self.closure(gaussian)[1] @ gaussian.factor
+
     def terms(self, t: Scalar) -> tuple[Term, ...]:
         return (Term(jnp.ones((), common_dtype(self)), self),)
 

@@ -43,49 +43,82 @@ def closure_of(terms: Iterable[Any], gaussian: Gaussian) -> Closure:
     return total
 
 
+def stretch_of(terms: Iterable[Any], gaussian: Gaussian) -> Float[Array, "d r"]:
+    r"""$GL$ of a whole field, from the factor: the velocity of $L$."""
+    total: Array | None = None
+    for term in terms:
+        moved = term.leaf.stretch(gaussian)
+        moved = term.left * moved if term.left.ndim == 0 else term.left @ moved
+        total = moved if total is None else total + moved
+    assert total is not None
+    return total
+
+
+# The singular value decompositions below are called one by one in a batch; see `_lapack`. Their derivatives are written out:
+# that of `svd` is not a number for equal singular values (MATH e.2).
+
+Ridge = tuple[Float[Array, "r k"], Float[Array, "r r"], Float[Array, "k k"]]
+
+
+def ridge(N: Float[Array, "k r"]) -> Float[Array, "r k"]:
+    r"""$X=2N^\top(I+2NN^\top)^{-1}$, the gain of L2 attention in terms of $N=KL$ (MATH e.2).
+
+    From the singular values of $N$, since inverting $I+2NN^\top$ would lose digits when $\Sigma$ is large.
+    """
+    return _ridge(N)[0]
+
+
 @jax.custom_jvp
-def inverse(X: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    r"""$X^{-1}$ of a symmetric matrix with eigenvalues of at least 1; $d(X^{-1})=-X^{-1}\,dX\,X^{-1}$.
+def _ridge(N: Float[Array, "k r"]) -> Ridge:
+    r"""$X$, $S=(I+2N^\top N)^{-1}$ and $P=(I+2NN^\top)^{-1}$."""
+    k, r = N.shape
+    U, values, Wt = one_by_one(_full_svd)(N)
+    shrunk = 1 / (1 + 2 * values**2)
+    X = (Wt[: values.size].T * (2 * values * shrunk)[None]) @ U[:, : values.size].T
+    S, P = (
+        (B * jnp.concatenate([shrunk, jnp.ones(n - values.size, N.dtype)])[None]) @ B.T for B, n in ((Wt.T, r), (U, k))
+    )
+    return X, S, P
 
-    The derivative is products only: mapped over a basis it is far cheaper than that of a Cholesky solve.
+
+@_ridge.defjvp
+def _ridge_derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Ridge, Ridge]:
+    (N,), (dN,) = primals, tangents
+    X, S, P = _ridge(N)
+    inner, outer = dN.T @ N, dN @ N.T
+    dX = 2 * S @ dN.T @ P - X @ dN @ X
+    return (X, S, P), (dX, -2 * S @ (inner + inner.T) @ S, -2 * P @ (outer + outer.T) @ P)
+
+
+Gain = tuple[Float[Array, "r r"], Float[Array, "r r"], Float[Array, "r r"], Float[Array, "r r"], Float[Array, " r"]]
+
+
+def sinkhorn_gain(M: Float[Array, "r r"]) -> tuple[Float[Array, "r r"], Float[Array, "r r"]]:
+    r"""$T=\varphi(MM^\top)M$ and $\varphi(MM^\top)=2(I+R)^{-1}$ with $R=(I+4MM^\top)^{1/2}$ (MATH e.2).
+
+    From the singular values $S$ of $M$: those of $T$ are $2S/(1+\sqrt{1+4S^2})$. The derivative solves
+    $R\,dR+dR\,R=4\,d(MM^\top)$.
     """
-    return one_by_one(jnp.linalg.inv)(X)
+    return _gain(M)[:2]
 
 
-@inverse.defjvp
-def _inverse_derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    P = inverse(primals[0])
-    return P, -P @ tangents[0] @ P
-
-
-Gain = tuple[Float[Array, "r r"], Float[Array, "r r"], Float[Array, "r r"], Float[Array, " r"]]
-
-
-def sinkhorn_gain(M: Float[Array, "r r"]) -> Float[Array, "r r"]:
-    r"""$\varphi(MM^\top)=2(I+R)^{-1}$ with $R=(I+4MM^\top)^{1/2}$ (MATH e.2), from the singular values of $M$.
-
-    Squaring $M$ would lose half of the digits. The derivative solves $R\,dR+dR\,R=4\,d(MM^\top)$; it does not go
-    through that of `svd`, which is not a number for equal singular values.
-    """
-    return _gain(M)[0]
-
-
-def _svd(M: Array) -> tuple[Array, Array, Array]:
+def _full_svd(M: Array) -> tuple[Array, Array, Array]:
     return tuple(jnp.linalg.svd(M))
 
 
 @jax.custom_jvp
 def _gain(M: Float[Array, "r r"]) -> Gain:
-    """The gain, R, its eigenvectors and its eigenvalues; the last two have no derivative."""
-    vectors, values, _ = one_by_one(_svd)(M)
+    """T, the gain, R, its eigenvectors and its eigenvalues; the last two have no derivative."""
+    U, values, Wt = one_by_one(_full_svd)(M)
     roots = jnp.sqrt(1 + 4 * values**2)
-    return (vectors * (2 / (1 + roots))[None]) @ vectors.T, (vectors * roots[None]) @ vectors.T, vectors, roots
+    shrunk = 2 / (1 + roots)
+    return (U * (shrunk * values)[None]) @ Wt, (U * shrunk[None]) @ U.T, (U * roots[None]) @ U.T, U, roots
 
 
 @_gain.defjvp
 def _gain_derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Gain, Gain]:
     (M,), (dM,) = primals, tangents
-    gain, R, vectors, roots = _gain(M)
+    T, gain, R, vectors, roots = _gain(M)
     sums = roots[:, None] + roots[None]
 
     def solve(_: Any, right: Array) -> Array:
@@ -94,5 +127,6 @@ def _gain_derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Gai
     square = dM @ M.T
     # As a linear solve, so that it can be differentiated again: the eigenvectors are then constants.
     dR = jax.lax.custom_linear_solve(lambda E: R @ E + E @ R, 4 * (square + square.T), solve, symmetric=True)
+    dgain = -gain @ dR @ gain / 2
     constants = (jnp.zeros_like(vectors), jnp.zeros_like(roots))
-    return (gain, R, vectors, roots), (-gain @ dR @ gain / 2, dR, *constants)
+    return (T, gain, R, vectors, roots), (dgain @ M + gain @ dM, dgain, dR, *constants)

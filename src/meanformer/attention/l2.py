@@ -11,7 +11,7 @@ from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
 from ..reduce.exact import Average, fold_tokens, minus_squared_distance
 from .base import View
-from .closure import Closure, inverse
+from .closure import Closure, ridge
 from .kernel import AbstractTempered, averaged_tokens
 
 
@@ -54,9 +54,11 @@ class L2(AbstractTempered):
         divides by $\sqrt\tau$.
         """
         unit = jnp.sqrt(self.tau)
-        keys = self.K @ gaussian.factor / unit
-        # The inverted matrix has eigenvalues of at least 1, whatever the ranks.
-        inner = jnp.eye(keys.shape[0], dtype=keys.dtype) + 2 * keys @ keys.T
-        H = 2 * gaussian.factor @ keys.T @ inverse(inner)
+        H = gaussian.factor @ ridge(self.K @ gaussian.factor / unit)
         gap = (self.maps.query(gaussian.mean) - self.maps.key(gaussian.mean)) / unit
         return self.maps.value(gaussian.mean + H @ gap), self.V @ H @ (self.Q / unit)
+
+    def stretch(self, gaussian: Gaussian) -> Float[Array, "v r"]:
+        unit = jnp.sqrt(self.tau)
+        L = gaussian.factor
+        return self.V @ (L @ (ridge(self.K @ L / unit) @ (self.Q @ L / unit)))

@@ -115,10 +115,21 @@ class Sinkhorn(AbstractAttention):
         r"""$G=VL\,\varphi(MM^\top)L^\top B$, $M=L^\top BL$, $\varphi(\lambda)=2/(1+\sqrt{1+4\lambda})$; key and query
         biases are absorbed by the potentials.
         """
-        L = gaussian.factor
         # Not through the matrix B: what Q or K send to zero then stays zero, to the last digit.
-        LB = (1 if self.kernel == "dot" else 2) * (self.K @ L).T @ self.Q / self.eps
-        return self.maps.value(gaussian.mean), self.V @ L @ sinkhorn_gain(LB @ L) @ LB
+        L, unit = gaussian.factor, self._unit
+        LB = unit * (self.K @ L).T @ self.Q
+        _, gain = sinkhorn_gain(LB @ L)
+        return self.maps.value(gaussian.mean), self.V @ L @ gain @ LB
+
+    def stretch(self, gaussian: Gaussian) -> Float[Array, "v r"]:
+        r"""$VLT$."""
+        L = gaussian.factor
+        return self.V @ (L @ sinkhorn_gain(self._unit * (self.K @ L).T @ (self.Q @ L))[0])
+
+    @property
+    def _unit(self) -> Scalar:
+        """B is this times A."""
+        return (1 if self.kernel == "dot" else 2) / self.eps
 
     def marginal_error(self, mu: PointCloud, view: View) -> tuple[Scalar, Bool[Array, ""]]:
         """The marginal error at the tokens of `mu`, and whether it is below `tol`; if masked, over all prefixes."""

@@ -43,3 +43,7 @@ class Softmax(AbstractTempered):
         r"""$\bar y(x)=m+\Sigma K^\top(Qx+b_q)/\tau$."""
         gain = gaussian.factor @ (self.K @ gaussian.factor).T / self.tau
         return self.maps.value(gaussian.mean + gain @ self.maps.query(gaussian.mean)), self.V @ gain @ self.Q
+
+    def stretch(self, gaussian: Gaussian) -> Float[Array, "v r"]:
+        L = gaussian.factor
+        return self.V @ (L @ ((self.K @ L).T @ (self.Q @ L))) / self.tau

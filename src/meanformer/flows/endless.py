@@ -22,6 +22,7 @@ from ..measures.gaussian import Gaussian
 from ..outcome import Ending, Outcome
 from .gaussians import GaussianSystem
 from .save import DEFAULT_COUNT
+from .segment import Control
 from .stop import WallClock
 from .trajectory import Trajectory
 
@@ -105,6 +106,7 @@ class _Watch:
             "time": np.zeros(1),
             "error": np.zeros(1),
             "rank": np.where(still, alive.sum(axis=1), -1),
+            "exponent": np.zeros(1),
             "alive": alive,
             "gave_up": np.zeros(1, bool),
         }
@@ -161,7 +163,7 @@ class _Watch:
             rank=int(self.answer["rank"][0]) if converged else None,
             limit=limit_of(factor, self.answer["alive"])[0] if converged else None,
             growth=float(now["growth"]),
-            exponent=float(now["exponent"]),
+            exponent=float(self.answer["exponent"][0]),
             slopes=now["slopes"],
             steps=int(self.march.tries),
             evidence="" if self.speed[0] else "the start is stationary",
@@ -178,7 +180,8 @@ def _compressed(mu: Gaussian) -> Gaussian:
 
 def _checked(system: GaussianSystem, t0: Scalar, save: Any, stop: Any, unused: dict[str, Any]) -> float:
     """Refuse what a run to its fate has no use for; the seconds that it may take."""
-    if is_traced(system, t0):
+    # Under `jit` all that is computed is traced, even from numbers that are known.
+    if is_traced(system, t0, jnp.zeros(()) + 0):
         checks.refuse(
             "a fate is found on the host",
             got="t1 = inf under jit, vmap or grad",
@@ -220,23 +223,31 @@ def _checked(system: GaussianSystem, t0: Scalar, save: Any, stop: Any, unused: d
     return seconds
 
 
-def with_fate(run: Trajectory) -> Trajectory:
+def with_fate(run: Trajectory, t0: Scalar, control: Control) -> Trajectory:
     """The run with what it tells of its fate: a blow-up, if it ended in one."""
-    return dataclasses.replace(run, fate=_finite_fate(run))
+    return dataclasses.replace(run, fate=_finite_fate(run, float(t0), control))
 
 
-def _finite_fate(run: Trajectory) -> Fate:
-    t = float(run.outcome.time)
+def _finite_fate(run: Trajectory, t0: float, control: Control) -> Fate:
+    # If a run ended early, its last resolved state is also its last saved one.
+    t = float(run.times[-1] if not run.outcome.ok else run.outcome.time)
     steps = int(run.stats["steps"] + run.stats["rejected"])
     nothing = np.zeros(0)
     if run.outcome.kind not in ("STEP_TOO_SMALL", "NOT_FINITE"):
         why = "run with t1=jnp.inf to know more"
+    elif control.step is not None:
+        why = "constant steps do not resolve a blow-up: leave out step="
+    else:
+        why = ""
+    if why:
         return Fate("UNDECIDED", t, 0.0, None, None, np.nan, np.nan, nothing, steps, why)
     field = constant_at(run.field, t)
     _, seen = _start(field, run.final, mean_matters(field))
     arrays = (np.asarray(a)[None] for a in (seen.Y, seen.F, seen.dF, seen.G, run.final.factor))
     now = {name: values[0] for name, values in look(np.full(1, t), *arrays).items()}
     kind = "BLEW_UP" if now["exponent"] > FASTER and now["growth"] > 0 and not bounded_speed(field) else "UNDECIDED"
-    gap = 1 / (now["exponent"] * now["growth"])
-    time, error = (t + gap, gap + 1e-7 * t) if kind == "BLEW_UP" else (t, 0.0)
+    time, error = t, 0.0
+    if kind == "BLEW_UP":
+        gap = 1 / (now["exponent"] * now["growth"])
+        time, error = t + gap, gap + 10 * float(control.rtol) * (t + gap - t0)
     return Fate(kind, time, error, None, None, float(now["growth"]), float(now["exponent"]), now["slopes"], steps)

@@ -86,7 +86,8 @@ def flow(
         unused = {"solver": solver, "atol": atol, "step": step, "adjoint": adjoint}
         return endless_run(system, t0, rtol, save, stop, max_steps, progress, unused, began)
     if solver is None:
-        stiff = isinstance(system, GaussianSystem) and system.unknowns <= IMPLICIT_SIZE and not is_traced(system)
+        traced = is_traced(system, t0, t1) or schedule_is_traced(system.field, t0)
+        stiff = isinstance(system, GaussianSystem) and system.unknowns <= IMPLICIT_SIZE and not traced
         solver = "rodas5p" if stiff else "tsit5"
     solver = resolve_solver(solver)
     given = measure.points.dtype if isinstance(measure, PointCloud) else measure.mean.dtype
@@ -114,4 +115,4 @@ def flow(
         return traced_run(system, parts, solver, control, rules, adjoint, limit, times, t0)
     with Progress(progress, float(t0), float(t1)) as bar:
         run = host_run(system, parts, solver, control, rules, limit, times, t0, bar, began, seconds)
-    return with_fate(run) if isinstance(system, GaussianSystem) else run
+    return with_fate(run, t0, control) if isinstance(system, GaussianSystem) else run

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -27,7 +28,8 @@ class GaussianSystem(AbstractSystem):
         return u, G @ gaussian.factor
 
     def measure(self, y: Any) -> Gaussian:
-        return Gaussian(y[0], factor=y[1])
+        # Without the checks of the constructor: rows after an early end need not be finite.
+        return eqx.tree_at(lambda mu: (mu.mean, mu.factor), self.mu, (y[0], y[1]))
 
     def moments_of_speed(self, t: Scalar, y: Any) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         r"""$\dot m$ and $\dot\Sigma=G\Sigma+\Sigma G^\top$."""
@@ -42,7 +44,7 @@ class GaussianSystem(AbstractSystem):
         return snapshot
 
     def states(self, snapshots: Any) -> Gaussian:
-        return Gaussian(snapshots[0], factor=snapshots[1])
+        return self.measure(snapshots)
 
     @property
     def size(self) -> int:

@@ -153,6 +153,13 @@ class Trajectory(eqx.Module):
 
     def animate(self, path: Any, **options: Any) -> Any:
         """An animation of the tokens, written to `path` (.gif). Options: see `meanformer.plots.tokens.animate_run`."""
+        if not isinstance(self.system, ParticleSystem):
+            checks.refuse(
+                "an animation shows tokens",
+                got="the run of a Gaussian",
+                expected="a run of a PointCloud",
+                remedy="use run.plot(), or flow tokens: mf.flow(field, gaussian.sample(1000, key=key), t1)",
+            )
         from ..plots.tokens import animate_run
 
         return animate_run(self, path, **options)

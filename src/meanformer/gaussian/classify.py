@@ -38,6 +38,7 @@ class Record:
 
     t: np.ndarray
     log_size: np.ndarray
+    log_speed: np.ndarray
     growth: np.ndarray
     exponent: np.ndarray
     turning: np.ndarray
@@ -47,7 +48,7 @@ class Record:
     @staticmethod
     def empty(n: int, looks: int, r: int) -> "Record":
         """A record of nothing."""
-        flat = [np.full((n, looks), np.nan) for _ in range(5)]
+        flat = [np.full((n, looks), np.nan) for _ in range(6)]
         return Record(*flat, *(np.full((n, looks, r), np.nan) for _ in range(2)))
 
     def rows(self, which: np.ndarray, last: int) -> "Record":
@@ -59,6 +60,7 @@ def look(t: np.ndarray, Y: np.ndarray, F: np.ndarray, dF: np.ndarray, G: np.ndar
     r"""What is seen of marches at the states `Y`, with $F=\dot Y$, `dF` $=\ddot Y$, and the factor of $\Sigma$.
 
     - `slopes`: $\rho_i=2t\,u_i^\top Gu_i$, the log-log slopes of the eigenvalues $\lambda_i$ of $\Sigma$;
+    - `log_size`: $\log\operatorname{tr}\Sigma$, `log_speed`: $\log\gamma$;
     - `growth`: $\frac d{dt}\log\operatorname{tr}\Sigma$; `exponent`: $p=d\log\gamma/d\log\operatorname{tr}\Sigma$;
     - `turning`: $t\|\dot\Sigma\|/\|\Sigma\|$, which a limit sends to 0 and a rotation does not.
     """
@@ -79,6 +81,7 @@ def look(t: np.ndarray, Y: np.ndarray, F: np.ndarray, dF: np.ndarray, G: np.ndar
         return {
             "t": t,
             "log_size": np.log(size) + 2 * np.log(unit),
+            "log_speed": np.log(speed / size) / 2,
             "growth": growth,
             "exponent": acceleration / growth,
             "turning": turning,
@@ -112,7 +115,8 @@ def classify(record: Record, unit_speed: np.ndarray, patient: bool, bounded: np.
     **Arguments:** the record, first look at the start; `unit_speed` $=\gamma(0)$; whether the field saturates; whether
     its speed is known to be bounded, so that no blow-up is possible.
 
-    **Returns:** arrays `kind`, `time` (of blow-up, else now), `error` of that time, `rank` (-1: none), `alive` (which
+    **Returns:** arrays `kind`, `time` (of blow-up, else now), `error` of that time, `rank` (-1: none), `exponent`
+    $p$ over the last decades of growth, `alive` (which
     eigenvalues stay), `gave_up` (whether going on is pointless).
     """
     with np.errstate(all="ignore"):
@@ -126,6 +130,7 @@ def classify(record: Record, unit_speed: np.ndarray, patient: bool, bounded: np.
             "time": np.where(blown, grown["time"], now),
             "error": np.where(blown, grown["error"], 0.0),
             "rank": np.where(kind == Kind.CONVERGED, rank, -1),
+            "exponent": grown["exponent"],
             "alive": alive,
             "gave_up": grown["hopeless"] | (unit_speed * now > HORIZON),
         }
@@ -136,15 +141,16 @@ def _grown(record: Record, patient: bool, bounded: np.ndarray) -> dict[str, np.n
     grown = record.log_size - record.log_size[:, :1]
     now = grown[:, -1:]
     enough = now[:, 0] > np.log(np.where(bounded, GROWTH, PATIENT_GROWTH if patient else GROWTH))
-    # The exponent must have kept its class over the last three decades of growth.
+    # The exponent over the last three decades of growth; the one at this instant may oscillate, if eigenvectors turn.
     inside = (grown > now - np.log(1e3)) & np.isfinite(grown)
+    first = np.take_along_axis(np.stack([grown, record.log_speed]), inside.argmax(axis=1)[None, :, None], axis=2)[
+        ..., 0
+    ]
+    mean_exponent = (record.log_speed[:, -1] - first[1]) / (now[:, 0] - first[0])
+    enough &= inside.sum(axis=1) > 1
     p = record.exponent
-
-    def always(condition: np.ndarray) -> np.ndarray:
-        return enough & (condition | ~inside).all(axis=1)
-
-    faster = always(p > FASTER) & ~bounded
-    other = always(np.abs(p) <= FASTER) | always(p < -FASTER)
+    faster = enough & (mean_exponent > FASTER) & (p[:, -1] > FASTER) & ~bounded
+    other = enough & (mean_exponent <= FASTER)
     estimate = record.t + 1 / (p * record.growth)
     decade = (grown > now - np.log(10)) & inside
     # At least one look before the last one, for an estimate of the error.
@@ -154,6 +160,7 @@ def _grown(record: Record, patient: bool, bounded: np.ndarray) -> dict[str, np.n
         "kind": np.select([faster, other], [int(Kind.BLEW_UP), int(Kind.DIVERGED)], 0),
         "time": estimate[:, -1],
         "error": spread,
+        "exponent": np.where(enough, mean_exponent, p[:, -1]),
         "hopeless": now[:, 0] > np.log(HOPELESS_GROWTH),
     }
 

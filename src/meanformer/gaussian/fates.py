@@ -192,6 +192,7 @@ class _Pool:
             "time": np.zeros(n),
             "error": np.zeros(n),
             "rank": np.full(n, -1),
+            "exponent": np.zeros(n),
             "alive": np.zeros((n, r), bool),
         }
         for rows in self.chunks():
@@ -271,7 +272,7 @@ class _Pool:
             rank=self.answer["rank"],
             limit=limit,
             growth=now["growth"],
-            exponent=now["exponent"],
+            exponent=self.answer["exponent"],
             slopes=now["slopes"],
             steps=self.tries,
             seconds=seconds,

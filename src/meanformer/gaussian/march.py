@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from .._types import Scalar
 from ..attention.base import AbstractField
-from ..attention.closure import closure_of
+from ..attention.closure import closure_of, stretch_of
 from ..measures.gaussian import Gaussian
 from ..rosenbrock import rodas5p_step
 
@@ -68,9 +68,11 @@ def split(Y: Float[Array, "d c"], with_mean: bool) -> Gaussian:
 def velocity(field: AbstractField, Y: Float[Array, "d c"], with_mean: bool) -> Float[Array, "d c"]:
     r"""$\dot L=GL$, and $\dot m=u$ beside it."""
     gaussian = split(Y, with_mean)
-    u, G = closure_of(field.terms(jnp.zeros((), Y.dtype)), gaussian)
-    moved = G @ gaussian.factor
-    return jnp.concatenate([moved, u[:, None]], axis=1) if with_mean else moved
+    terms = field.terms(jnp.zeros((), Y.dtype))
+    if not with_mean:
+        return stretch_of(terms, gaussian)
+    u, G = closure_of(terms, gaussian)
+    return jnp.concatenate([G @ gaussian.factor, u[:, None]], axis=1)
 
 
 def _square(Y: Array) -> Scalar:

@@ -14,7 +14,7 @@ class Progress:
     What is counted is a time (`t = ...`) unless `what` names it otherwise.
     """
 
-    def __init__(self, wanted: bool | None, t0: float, t1: float, what: str = "flow", unit: str = "t ="):
+    def __init__(self, wanted: bool | None, t0: float | int, t1: float | int, what: str = "flow", unit: str = "t ="):
         self.shown = sys.stderr.isatty() if wanted is None else wanted
         self.t0, self.t1, self.what, self.unit = t0, t1, what, unit
         self.start = time.monotonic()
@@ -23,7 +23,7 @@ class Progress:
     def __enter__(self) -> "Progress":
         return self
 
-    def update(self, t: float, steps: int) -> None:
+    def update(self, t: float | int, steps: int) -> None:
         """Show that time `t` is reached after `steps` steps."""
         if not self.shown or (self.bar is None and time.monotonic() - self.start < QUIET_SECONDS):
             return

@@ -45,8 +45,8 @@ class Affine(AbstractLeaf):
         return ()
 
     @property
-    def dimensions(self) -> tuple[int, int]:
-        return self.M.shape  # pyright: ignore[reportReturnType]
+    def dimensions(self) -> tuple[int, ...]:
+        return self.M.shape
 
     @property
     def linear_part(self) -> tuple[Matrix, Vector | None]:

@@ -129,6 +129,13 @@ class AbstractField(eqx.Module):
 
         Softmax, L2, Sinkhorn, linear and affine fields, their sums and heads; others raise `NotGaussianPreserving`.
         """
+        if not isinstance(gaussian, Gaussian):
+            checks.refuse(
+                "affine needs a Gaussian: on other measures a field is not affine",
+                got=checks.described(gaussian),
+                expected="mf.Gaussian(mean, cov)",
+                remedy="ask for velocities: field(tokens, x)",
+            )
         t = checks.scalar(t, "t")
         check_field(self, gaussian, t)
         terms, gaussian = cast((self.terms(t), gaussian), common_dtype(self.terms(t), gaussian))
@@ -164,8 +171,10 @@ class AbstractLeaf(AbstractField):
 
     @property
     @abc.abstractmethod
-    def dimensions(self) -> tuple[int, int] | None:
-        """Dimensions `(out, in)` of the field; None if they are those of a field inside (`AbstractNormed`)."""
+    def dimensions(self) -> tuple[int, ...] | None:
+        """Dimensions `(out, in)` of the field, after the length of a batch of fields; None if they are those of a field
+        inside (`AbstractNormed`).
+        """
 
     @property
     @abc.abstractmethod

@@ -63,15 +63,15 @@ class Projections(eqx.Module):
         """$Vy+b_v$ for each row."""
         return _affine(self.V, self.value_bias, y)
 
-    def query(self, x: Vector) -> Vector:
+    def query(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
         """$Qx+b_q$ for one point."""
         return self.queries(x[None])[0]
 
-    def key(self, y: Vector) -> Vector:
+    def key(self, y: Float[Array, " d"]) -> Float[Array, " k"]:
         """$Ky+b_k$ for one point."""
         return self.keys(y[None])[0]
 
-    def value(self, y: Vector) -> Vector:
+    def value(self, y: Float[Array, " d"]) -> Float[Array, " v"]:
         """$Vy+b_v$ for one point."""
         return self.values(y[None])[0]
 
@@ -108,8 +108,8 @@ class AbstractAttention(AbstractLeaf):
         return (self.mix(mu, x, jnp.eye(mu.n, dtype=x.dtype), view),)
 
     @property
-    def dimensions(self) -> tuple[int, int]:
-        return self.maps.V.shape  # pyright: ignore[reportReturnType]
+    def dimensions(self) -> tuple[int, ...]:
+        return self.maps.V.shape
 
     @property
     def linear_part(self) -> tuple[Matrix, Vector | None]:

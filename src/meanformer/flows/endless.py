@@ -15,7 +15,7 @@ from .._types import Scalar, cast, is_traced
 from ..attention.base import AbstractField
 from ..attention.schedule import constant_at, is_constant
 from ..fate import Fate, FateKind
-from ..gaussian.classify import FASTER, Record, classify, limit_of, look, stationary, unit_speed_of
+from ..gaussian.classify import FASTER, Record, classify, limit_of, look, stationary, turned, unit_speed_of
 from ..gaussian.march import IMPLICIT_SIZE, March, Sight, bounded_speed, mean_matters, segment, sight, start
 from ..gaussian.mean import mean_path
 from ..measures.gaussian import Gaussian
@@ -96,6 +96,7 @@ class _Watch:
         self.patient = any(term.leaf.saturates for term in field.terms(jnp.zeros(())))
         self.record = Record.empty(1, looks + 1, self.march.Y.shape[1] - self.with_mean)
         self.looks, self.done = looks, 0
+        self.rotation = np.eye(self.record.slopes.shape[2])
         self._look(seen, 0)
         self.speed = unit_speed_of(*(np.asarray(a)[None] for a in (seen.Y, seen.F, seen.G)))
         self.times, self.states = [np.zeros(1)], [np.asarray(self.march.Y)[None]]
@@ -135,7 +136,13 @@ class _Watch:
         """One segment more, and what it shows."""
         self.march, seen, (times, states) = _advance(self.field, self.march, jnp.asarray(rtol), self.with_mean)
         self.times.append(np.asarray(times).reshape(-1))
-        self.states.append(np.asarray(states).reshape(-1, *self.march.Y.shape))
+        states = np.asarray(states).reshape(-1, *self.march.Y.shape)
+        # All states are kept in the gauge of the start, so that they can be interpolated.
+        width = states.shape[2] - self.with_mean
+        self.states.append(np.concatenate([states[..., :width] @ self.rotation.T, states[..., width:]], axis=2))
+        Y, rotation = turned(np.asarray(self.march.Y)[None], self.with_mean)
+        self.march = eqx.tree_at(lambda m: m.Y, self.march, jnp.asarray(Y[0]))
+        self.rotation = self.rotation @ rotation[0]
         for k in range(LOOKS):
             self._look(jax.tree.map(lambda a, k=k: np.asarray(a)[k], seen), self.done + 1 + k)
         self.done += LOOKS

@@ -90,6 +90,19 @@ def look(t: np.ndarray, Y: np.ndarray, F: np.ndarray, dF: np.ndarray, G: np.ndar
         }
 
 
+def turned(Y: np.ndarray, with_mean: bool) -> tuple[np.ndarray, np.ndarray]:
+    r"""States whose factor has orthogonal columns, $L\to LO$, and the rotations $O$.
+
+    Large and small directions are then apart, and rounding in the large ones no longer drowns the small ones.
+    """
+    factor = Y[:, :, :-1] if with_mean else Y
+    good = np.isfinite(factor).all(axis=(1, 2))
+    _, _, rotations = np.linalg.svd(np.where(good[:, None, None], factor, 0), full_matrices=factor.shape[1] < factor.shape[2])
+    O = np.where(good[:, None, None], rotations.swapaxes(1, 2), np.eye(factor.shape[2]))
+    with np.errstate(all="ignore"):
+        return np.concatenate([factor @ O, Y[:, :, factor.shape[2] :]], axis=2), O
+
+
 def unit_speed_of(Y: np.ndarray, F: np.ndarray, G: np.ndarray) -> np.ndarray:
     r"""$\gamma(0)=\|F\|/\|Y\|$, and 0 where nothing moves but by rounding: such a start is stationary."""
     norms = [np.sqrt((a**2).sum(axis=(1, 2))) for a in (F, Y, G)]

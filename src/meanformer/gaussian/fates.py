@@ -18,7 +18,7 @@ from ..attention.schedule import is_constant
 from ..fate import FateKind as Kind
 from ..fate import Fates
 from ..measures.gaussian import Gaussian
-from .classify import Record, classify, look
+from .classify import Record, classify, look, turned
 from .march import March, bounded_speed, mean_matters, segment, sight, start
 
 # Marches in one compiled call, and steps between two looks at them: a march that is decided leaves at the next look,
@@ -242,6 +242,7 @@ class _Pool:
             [a[rows] for a in self.leaves], self.structure, march, np.float64(self.rtol), self.with_mean
         )
         self._keep(rows, march)
+        self.Y[rows] = turned(self.Y[rows], self.with_mean)[0]
         for number in range(LOOKS):
             self._look(rows, jax.tree.map(lambda a, k=number: np.asarray(a)[:, k], seen), self.done + 1 + number)
 

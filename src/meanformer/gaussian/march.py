@@ -113,10 +113,7 @@ def one_step(field: AbstractField, march: March, rtol: Scalar, with_mean: bool) 
     h = jnp.minimum(march.h, LONGEST * (march.t + march.unit))
     take = rodas5p_step if march.Y.size <= IMPLICIT_SIZE else _explicit_step
     Y, error = (a.reshape(shape) for a in take(flat, march.t, march.Y.reshape(-1), h)[:2])
-    # Relative to each column: a direction that starts small is resolved too, as long as it is not negligible.
-    columns = jnp.sum(march.Y * march.Y, axis=0)
-    scale = jnp.maximum(columns, 1e-10 * columns.sum())
-    ratio = jnp.sqrt(jnp.mean(jnp.sum(error * error, axis=0) / scale)) / rtol
+    ratio = jnp.sqrt(_square(error) / _square(march.Y)) / rtol
     good = ratio <= 1
     # A state that is not a number is a step that was much too long.
     factor = jnp.where(jnp.isfinite(ratio), jnp.clip(0.9 * jnp.maximum(ratio, 1e-10) ** -0.2, 0.2, 5.0), 0.1)

@@ -1,0 +1,216 @@
+r"""Fields on Gaussians are affine: against worked numbers, quadrature, and what leaves them unchanged (MATH e.2)."""
+
+import jaxtyping
+import numpy as np
+import pytest
+
+import meanformer as mf
+from oracles import dense, golden
+
+KINDS = ("softmax", "l2", "sinkhorn_dot", "sinkhorn_l2", "linear")
+RNG = np.random.default_rng(7)
+
+# MATH l: u and G of the two-dimensional Gaussian.
+MEAN, COV = np.array([0.5, -0.25]), np.array([[1.0, 0.3], [0.3, 0.5]])
+Q, K = np.array([[0.6, -0.2], [0.1, 0.4]]), np.array([[0.5, 0.3], [-0.4, 0.7]])
+V = np.array([[0.8, 0.2], [-0.1, 0.6]])
+WORKED = {
+    "softmax": ((0.5415, -0.1655), ((0.3086, -0.1488), (0.0883, 0.0386))),
+    "l2": ((0.4146739639, -0.104077849), ((0.3462396155, -0.1686034787), (0.1076854485, 0.0586040772))),
+    "sinkhorn_dot": ((0.35, -0.2), ((0.279568647, -0.1402953807), (0.0787133003, 0.0397155248))),
+    "sinkhorn_l2": ((0.35, -0.2), ((0.4612177049, -0.2492240586), (0.1257164654, 0.0808765963))),
+    "linear": ((0.2195, 0.0185), ((0.332225, -0.21355), (0.0748, 0.0756))),
+}
+
+
+def velocity(field, gaussian, x, t=0.0):
+    """$Gx+b$ at the rows of `x`."""
+    G, b = (np.asarray(a) for a in field.affine(gaussian, t))
+    return x @ G.T + b
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_worked_numbers(kind):
+    u, G = WORKED[kind]
+    got, b = golden.make(kind, Q, K, V).affine(mf.Gaussian(MEAN, cov=COV))
+    np.testing.assert_allclose(got, G, atol=1e-10, rtol=0)
+    np.testing.assert_allclose(b + got @ MEAN, u, atol=1e-10, rtol=0)
+
+
+def quadrature(kind, x, mean, L, Q, K, V, tau, biases, nodes):
+    r"""$\Gamma_\mu(x)$ from the definition, $\mu$ a product of Gauss-Hermite nodes moved by $m+L\xi$.
+
+    Sinkhorn by plain sweeps, which contract like the squared singular values $s^2$ of MATH e.2.
+    """
+    xi, w = np.polynomial.hermite_e.hermegauss(nodes)
+    r = L.shape[1]
+    grid = np.stack(np.meshgrid(*[xi] * r, indexing="ij"), -1).reshape(-1, r)
+    w = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * r, indexing="ij"), -1).reshape(-1, r), axis=1)
+    y = mean + grid @ L.T
+    bq, bk, bv = biases
+    q, own, keys, values = x @ Q.T + bq, y @ Q.T + bq, y @ K.T + bk, y @ V.T + bv
+    if kind not in dense.SINKHORN:
+        return dense.matrix(kind, q, keys, w, tau) @ values
+    C, log_w = dense.logits(kind, own, keys, tau).astype(float), np.log(w)
+    g, change = np.zeros(len(w)), np.inf
+    for _ in range(200):
+        f = -dense.lse(C + g[None] + log_w[None], 1)
+        g, old = -dense.lse(C.T + f[None] + log_w[None], 1), g
+        change = np.abs(w @ np.abs(np.expm1(g - old)))
+        if change < 1e-14:
+            break
+    assert change < 1e-14, "the reference itself did not converge"
+    return dense.normalised(dense.logits(kind, q, keys, tau) + g[None] + log_w[None]) @ values
+
+
+def drawn(d, k, v, r, rank_q=None, rank_k=None, biased=True):
+    """A head with its biases and a Gaussian, of moderate size; `rank_q`, `rank_k` cut the ranks of Q and K."""
+    Q, K = (RNG.normal(size=(k, d)) * 0.5 for _ in range(2))
+    for M, rank in ((Q, rank_q), (K, rank_k)):
+        if rank is not None:
+            M[:] = RNG.normal(size=(k, rank)) @ RNG.normal(size=(rank, d)) * 0.4
+    biases = [0.4 * RNG.normal(size=n) if biased else np.zeros(n) for n in (k, k, v)]
+    return {
+        "Q": Q,
+        "K": K,
+        "V": RNG.normal(size=(v, d)),
+        "biases": biases,
+        "mean": 0.5 * RNG.normal(size=d),
+        "L": 0.6 * RNG.normal(size=(d, r)),
+    }
+
+
+CASES = {
+    "d=1, biases": (drawn(1, 1, 1, 1), 0.7),
+    "d=2, biases": (drawn(2, 2, 2, 2), 1.7),
+    "Q and K of rank 1": (drawn(2, 3, 2, 2, rank_q=1, rank_k=1), 1.0),
+    "k=1": (drawn(2, 1, 2, 2), 1.4),
+    "singular covariance": (drawn(2, 2, 2, 1), 0.8),
+    "wide values": (drawn(2, 2, 3, 2), 1.3),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_affine_is_the_field(kind, name):
+    # MATH i, row 29: also off the support of a singular Gaussian.
+    case, tau = CASES[name]
+    mean, L, biases = case["mean"], case["L"], case["biases"]
+    x = np.random.default_rng(1).normal(size=(5, len(mean)))
+    sinkhorn = kind in dense.SINKHORN
+    nodes = 60 if L.shape[1] == 1 else 26 if sinkhorn else 50
+    exact = quadrature(kind, x, mean, L, case["Q"], case["K"], case["V"], tau, biases, nodes)
+    names = dict(zip(("query_bias", "key_bias", "value_bias"), biases, strict=True))
+    field = golden.make(kind, case["Q"], case["K"], case["V"], tau, **names)
+    gaussian = mf.Gaussian(mean, factor=L)
+    error = dense.error(velocity(field, gaussian, x), exact)
+    print(f"{kind}, {name}: {error:.1e}")
+    assert error < 1e-12  # quadrature is exact here; MATH asks for 1e-10, Sinkhorn 1e-8
+    if name == "wide values":  # values in R^3, brought back by W
+        W = np.array([[1.0, -0.5, 0.2], [0.3, 0.1, 2.0]])
+        whole = mf.MultiHead([field, mf.Affine([[0.0, 1.0], [-1.0, 0.0]], [0.1, 0.2])], W=[W, np.eye(2)])
+        rotated = np.stack([x[:, 1] + 0.1, 0.2 - x[:, 0]], axis=1)
+        assert dense.error(velocity(whole, gaussian, x), exact @ W.T + rotated) < 1e-12
+
+
+def test_combinations_and_schedules():
+    gaussian = mf.Gaussian(MEAN, cov=COV)
+    x = np.array([[0.3, -1.2], [2.0, 0.5]])
+    M, b = np.array([[0.0, 1.0], [-0.5, 0.2]]), np.array([0.3, -0.7])
+    parts = {kind: velocity(golden.make(kind, Q, K, V), gaussian, x) for kind in ("softmax", "l2", "sinkhorn_dot")}
+    softmax, l2, sinkhorn = (golden.make(kind, Q, K, V) for kind in parts)
+    affine = mf.Affine(M, b)
+    np.testing.assert_allclose(velocity(affine, gaussian, x), x @ M.T + b, rtol=1e-15)
+    got = velocity(0.5 * softmax - l2 / 4 + 2.0 * (sinkhorn + affine), gaussian, x)
+    whole = 0.5 * parts["softmax"] - parts["l2"] / 4 + 2 * (parts["sinkhorn_dot"] + x @ M.T + b)
+    np.testing.assert_allclose(got, whole, rtol=1e-13)
+    W = [M, V]
+    heads = mf.MultiHead([softmax, mf.MultiHead([l2, sinkhorn])], W=W)
+    want = parts["softmax"] @ M.T + (parts["l2"] + parts["sinkhorn_dot"]) @ V.T
+    np.testing.assert_allclose(velocity(heads, gaussian, x), want, rtol=1e-13)
+    # At time t: weights of a schedule, the piece after a break.
+    moving = mf.Scheduled(lambda t: mf.Softmax((1 + t) * Q, K, V))
+    at_two = velocity(mf.Softmax(3.0 * Q, K, V), gaussian, x)
+    np.testing.assert_allclose(velocity(moving, gaussian, x, 2.0), at_two, rtol=1e-13)
+    pieces = mf.Piecewise([l2, moving], [1.0])
+    np.testing.assert_array_equal(velocity(pieces, gaussian, x, 0.5), parts["l2"])
+    np.testing.assert_allclose(velocity(pieces, gaussian, x, 2.0), at_two, rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_factor_may_be_rotated(kind):
+    # MATH i, row 54: L O, square or with more columns, is another factor of the same covariance.
+    case, tau = CASES["d=2, biases"]
+    x = np.array([[0.3, -1.2], [2.0, 0.5], [0.0, 0.0]])
+    field = golden.make(kind, case["Q"], case["K"], case["V"], tau)
+    want = velocity(field, mf.Gaussian(case["mean"], factor=case["L"]), x)
+    for r in (2, 4):
+        O = np.linalg.qr(np.random.default_rng(r).normal(size=(r, r)))[0][:2]
+        assert dense.error(velocity(field, mf.Gaussian(case["mean"], factor=case["L"] @ O), x), want) < 1e-13
+
+
+def test_sinkhorn_depends_on_b_only():
+    # MATH i, row 54: B = A / eps for the dot kernel, 2 A / eps for the distance.
+    case, _ = CASES["d=2, biases"]
+    gaussian = mf.Gaussian(case["mean"], factor=case["L"])
+    S = np.array([[1.5, 0.3], [-0.2, 0.8]])
+    Q, K, V = case["Q"], case["K"], case["V"]
+    one = mf.Sinkhorn(Q, K, V, 0.6)
+    G, b = one.affine(gaussian)
+    same = [
+        mf.Sinkhorn(S @ Q, np.linalg.inv(S).T @ K, V, 0.6),
+        mf.Sinkhorn(3 * Q, K / 2, V, 0.9),
+        mf.Sinkhorn(Q, K, V, 1.2, kernel="distance"),
+        mf.Sinkhorn(np.eye(2), np.asarray(one.B).T, V),
+        mf.Sinkhorn(Q, K, V, 0.6, query_bias=[1.0, -2.0], key_bias=[0.3, 5.0]),
+    ]
+    for other in same:
+        for got, want in zip(other.affine(gaussian), (G, b), strict=True):
+            assert dense.error(got, want) < 1e-12
+    assert dense.error(mf.Sinkhorn(K, Q, V, 0.6).affine(gaussian)[0], G) > 0.1  # B^T is another field
+
+
+I = np.eye(2)
+REFUSED = {
+    "Sigmoid": (mf.Sigmoid(I, I, I), "Stein"),
+    "Unnormalised": (mf.Unnormalised(I, I, I), "exponential of a quadratic"),
+    "Hardmax": (mf.Hardmax(I, I, I), "farthest point"),
+    "Causal(Softmax)": (mf.Causal(mf.Softmax(I, I, I)), "mixture of Gaussians"),
+    "Perceptron": (mf.Perceptron(np.ones((3, 2)), np.ones((2, 3))), "not affine"),
+    "PreNorm": (mf.PreNorm(mf.Softmax(I, I, I), mf.RMSNorm()), "not affine"),
+    "PostNorm": (mf.PostNorm(mf.Softmax(I, I, I), mf.RMSNorm()), "not affine"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_preserve_gaussians_is_refused(name):
+    field, reason = REFUSED[name]
+    gaussian = mf.Gaussian(MEAN, cov=COV)
+    # Also as a part of a sum, a head, or a schedule.
+    whole = (
+        field,
+        mf.L2(I, I, I) + 0.1 * field,
+        mf.MultiHead([mf.Linear(I, I, I), field]),
+        mf.Scheduled(lambda t: field),
+    )
+    for part in whole:
+        with pytest.raises(mf.NotGaussianPreserving) as caught:
+            part.affine(gaussian)
+        assert f"{name} does not preserve Gaussians" in caught.value.what and reason in caught.value.what
+        assert f"{name} on a Gaussian" == caught.value.got
+        assert "softmax, L2, Sinkhorn" in caught.value.expected and "gaussian.sample" in caught.value.remedy
+        assert isinstance(caught.value, mf.InputError)
+
+
+def test_other_measures_are_refused():
+    field = mf.Softmax(I, I, I)
+    with pytest.raises(mf.InputError, match="one Gaussian at a time"):
+        field.affine(mf.Gaussian(np.zeros((3, 2)), factor=np.ones((3, 2, 2))))
+    with pytest.raises(mf.InputError, match="dimension 2, tokens of dimension 3"):
+        field.affine(mf.Gaussian(np.zeros(3), cov=np.eye(3)))
+    jaxtyping.config.update("jaxtyping_disable", True)  # users have no annotation checker
+    try:
+        with pytest.raises(mf.InputError, match="needs a Gaussian"):
+            field.affine(mf.PointCloud(I))
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)

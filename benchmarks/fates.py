@@ -1,7 +1,7 @@
 """The study of Gaussian fates: ranks of 1800 limits, blow-up times, and how long it takes, against two peers.
 
-`python -m benchmarks.fates` (or `make study`) prints its tables and writes them to benchmarks/FATES.md. All programmes run
-on the same draws, one after the other, in one process; times include compiling.
+`python -m benchmarks.fates` (or `make study`) prints its tables and writes them to benchmarks/FATES.md. All programmes
+run on the same draws, one after the other, in one process; times include compiling.
 """
 
 import argparse
@@ -88,8 +88,8 @@ def rank_table(count: int, seed: int) -> list[str]:
         name = "I" if identity else "W^T W"
         undecided += [(kind, d, name, i, fates[i]) for i in np.flatnonzero(fates.code == 0)]
         lines.append(
-            f"| {kind} | {d} | {name} | {draws.rank} | {ranks} | {wrong} | {int((fates.code == 0).sum())} | {seconds:.2f} "
-            f"| {peer_wrong} | {int((peer < 0).sum())} | {peer_seconds:.2f} | {clipped_wrong} | {clipped_seconds:.1f} |"
+            f"| {kind} | {d} | {name} | {draws.rank} | {ranks} | {wrong} | {(fates.code == 0).sum()} | {seconds:.2f} "
+            f"| {peer_wrong} | {(peer < 0).sum()} | {peer_seconds:.2f} | {clipped_wrong} | {clipped_seconds:.1f} |"
         )
         print(lines[-1], flush=True)
     total = count * len(CELLS)
@@ -154,7 +154,12 @@ def reference_blowup(Q, K, V, tau, L0, growth=1e12):
 
 def blowup_table(count: int, seed: int) -> list[str]:
     """TARGETS A1 (V = I, exact), A5b (the L2 counterexample, exact) and V != I (against a second integrator)."""
-    lines = ["## Blow-up times", "", "| family | cases | blow-ups | wrong kind | worst relative error of t* |", "|---|---|---|---|---|"]
+    lines = [
+        "## Blow-up times",
+        "",
+        "| family | cases | blow-ups | wrong kind | worst relative error of t* |",
+        "|---|---|---|---|---|",
+    ]
     rng = np.random.default_rng(seed)
     d = 5
     Q, K, L = (rng.standard_normal((count, d, d)) for _ in range(3))
@@ -167,7 +172,9 @@ def blowup_table(count: int, seed: int) -> list[str]:
     eye = np.broadcast_to(np.eye(d), Q.shape)
     A = K.swapaxes(1, 2) @ Q
     exact = np.array([mf.softmax_blowup_time(a, mf.Gaussian(np.zeros(d), factor=l)) for a, l in zip(A, L, strict=True)])
-    fates = mf.fates(jax.vmap(mf.Softmax)(*(jnp.asarray(a) for a in (Q, K, eye))), mf.Gaussian(np.zeros((count, d)), factor=L))
+    fates = mf.fates(
+        jax.vmap(mf.Softmax)(*(jnp.asarray(a) for a in (Q, K, eye))), mf.Gaussian(np.zeros((count, d)), factor=L)
+    )
     lines.append(_row("softmax, V = I, singular Sigma0, Q, K", fates, exact))
     alpha, beta, gamma = rng.uniform(0.1, 2, (3, count))
     gamma += beta**2 / alpha
@@ -200,6 +207,7 @@ def _row(name: str, fates, exact: np.ndarray) -> str:
 
 
 def main() -> None:
+    """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=100, help="draws in each of 18 cells")
     parser.add_argument("--large", type=int, default=10_000, help="draws in all of the large table; 0 leaves it out")

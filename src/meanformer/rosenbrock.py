@@ -60,7 +60,7 @@ C = (
 NODES = (0.0, 0.6358126895828704, 0.4095798393397535, 0.9769306725060716, 0.4288403609558664, 1.0, 1.0, 1.0)
 A, C = (np.array([[*row, *[0.0] * (8 - len(row))] for row in table]) for table in (A, C))
 D = (GAMMA, -0.42387512638858027, -0.3384627126235924, 1.8046452872882734, 2.325825639765069, 0.0, 0.0, 0.0)
-# Between the ends of a step, of order 4: $y(\theta)=(1-\theta)y_0+\theta(y_1+(1-\theta)(c_0+\theta(c_1+\theta c_2)))$, $c=Hk$.
+# Inside a step, of order 4: $y(\theta)=(1-\theta)y_0+\theta(y_1+(1-\theta)(c_0+\theta(c_1+\theta c_2)))$ with $c=Hk$.
 H = np.array(
     [
         [

@@ -1,10 +1,13 @@
 r"""Fields on Gaussians are affine: against worked numbers, quadrature, and what leaves them unchanged (MATH e.2)."""
 
+import jax
+import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
 
 import meanformer as mf
+from meanformer.attention import closure
 from oracles import dense, golden
 
 KINDS = ("softmax", "l2", "sinkhorn_dot", "sinkhorn_l2", "linear")
@@ -214,3 +217,93 @@ def test_other_measures_are_refused():
             field.affine(mf.PointCloud(I))
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
+
+
+# Factors at which the derivative of a singular value decomposition does not exist, or is large.
+U = np.linalg.qr(np.random.default_rng(11).normal(size=(3, 3)))[0]
+FACTORS = {
+    "identity": np.eye(3),
+    "zero": np.zeros((3, 3)),
+    "rank 1": np.outer([1.0, -0.5, 0.3], [0.2, 0.4, 1.0]),
+    "equal singular values": U @ np.diag([1.5, 0.4, 0.4]) @ U.T,
+    "generic": np.random.default_rng(12).normal(size=(3, 3)),
+}
+
+
+@pytest.fixture(scope="module")
+def derivatives():
+    """For each kind, (G, b) as one array, its derivative in a direction and its second derivative there."""
+    made = {}
+    for kind in KINDS:
+        # With these weights M = L^T L for Sinkhorn: M = I at the identity.
+        field = golden.make(kind, np.eye(3), np.eye(3), np.eye(3), 2.0 if kind == "sinkhorn_l2" else 1.0)
+
+        def value(L, field=field):
+            G, b = field.affine(mf.Gaussian(np.array([0.5, -0.3, 0.2]), factor=L))
+            return jnp.concatenate([G, b[:, None]], axis=1)
+
+        def first(L, E, value=value):
+            return jax.jvp(value, (L,), (E,))[1]
+
+        def second(L, E, first=first):
+            return jax.jvp(lambda L: first(L, E), (L,), (E,))[1]
+
+        def adjoint(L, C, value=value):
+            return jax.vjp(value, L)[1](C)[0]
+
+        made[kind] = tuple(jax.jit(f) for f in (value, first, second, adjoint))
+    return made
+
+
+@pytest.mark.parametrize("name", FACTORS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_derivatives(kind, name, derivatives):
+    # MATH e.2: finite, and right, also where singular values are equal or zero.
+    value, first, second, adjoint = derivatives[kind]
+    L, rng, h = FACTORS[name], np.random.default_rng(13), 2e-3
+    E = rng.normal(size=L.shape) / 3
+
+    def slope(f):
+        """A central difference of sixth order."""
+        weights = {1: 3 / 4, 2: -3 / 20, 3: 1 / 60}
+        return sum(w * (np.asarray(f(L + j * h * E)) - np.asarray(f(L - j * h * E))) for j, w in weights.items()) / h
+
+    tangent = np.asarray(first(L, E))
+    np.testing.assert_allclose(tangent, slope(value), rtol=0, atol=1e-10 * (1 + np.abs(tangent).max()))
+    curve = np.asarray(second(L, E))
+    np.testing.assert_allclose(curve, slope(lambda L: first(L, E)), rtol=0, atol=1e-9 * (1 + np.abs(curve).max()))
+    assert np.abs(curve).max() > 1e-3
+    # Reverse mode is the transpose of forward mode.
+    C = rng.normal(size=tangent.shape)
+    np.testing.assert_allclose((np.asarray(adjoint(L, C)) * E).sum(), (C * tangent).sum(), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["sinkhorn_dot", "l2"])
+def test_singular_values_of_all_sizes_together(kind):
+    # Diagonal weights: each singular value on its own, from 1e-9 to 1e9, to the last digits, in G and in GL.
+    S = 10.0 ** np.arange(-9, 10, 3)
+    L = np.diag(np.sqrt(S))
+    field = golden.make(kind, np.eye(7), np.eye(7), np.eye(7))
+    gaussian = mf.Gaussian(np.zeros(7), factor=L)
+    want = 2 * S / (1 + np.sqrt(1 + 4 * S**2)) if kind == "sinkhorn_dot" else 2 * S / (1 + 2 * S)
+    G, _ = field.affine(gaussian)
+    np.testing.assert_allclose(np.diag(G), want, rtol=4e-15)
+    np.testing.assert_array_equal(G - np.diag(np.diag(G)), 0)
+    np.testing.assert_allclose(
+        np.diag(closure.stretch_of(field.terms(jnp.zeros(())), gaussian)), want * np.sqrt(S), rtol=4e-15
+    )
+
+
+def test_the_gain_of_sinkhorn():
+    # T has the singular vectors of M and the singular values s with s / (1 - s^2) = S; here in rotated bases.
+    rng = np.random.default_rng(14)
+    for S in ([1.0, 1.0, 1.0], [2.0, 2.0, 0.0], [0.0, 0.0, 0.0], [1e-9, 1e-4, 1.0], [1e3, 1e6, 1e9]):
+        S = np.array(S)
+        U, W = (np.linalg.qr(rng.normal(size=(3, 3)))[0] for _ in range(2))
+        T, gain = (np.asarray(a) for a in closure.sinkhorn_gain(jnp.asarray((U * S) @ W.T)))
+        s = 2 * S / (1 + np.sqrt(1 + 4 * S**2))
+        # Rounding M moves T by as much as M, but never by more than its own size.
+        room = 1e-15 * max(1.0, S.max() / max(S.min(), 1.0)) * 10
+        np.testing.assert_allclose(T, (U * s) @ W.T, rtol=0, atol=room)
+        np.testing.assert_allclose(gain, (U * (2 / (1 + np.sqrt(1 + 4 * S**2)))) @ U.T, rtol=0, atol=room)
+        assert np.linalg.norm(T, 2) <= 1 + 1e-14

@@ -1,7 +1,7 @@
 r"""Gaussians flow by $\dot m=u$, $\dot L=GL$: golden runs, worked numbers and what is conserved (MATH e, i, l).
 
-Golden cases are embedded in $\mathbb R^4$, with keys in $\mathbb R^4$, factors of four columns, and the same heads of each
-kind, so that they share a compiled run: further rows, columns and heads are zero, which changes nothing else.
+Golden cases are embedded in $\mathbb R^4$, with keys in $\mathbb R^4$, factors of four columns, and the same heads of
+each kind, so that they share a compiled run: further rows, columns and heads are zero, which changes nothing else.
 """
 
 from typing import Any
@@ -99,3 +99,59 @@ def test_worked_numbers(kind: str) -> None:
         field = in_slots([(kind, [[0.8]], [[1.1]], [[0.9]], 1.0)])
         final = mf.flow(field, started([0.4], [[np.sqrt(0.5)]]), 0.5, save=4, rtol=1e-9).final
         np.testing.assert_allclose([final.mean[0], final.covariance[0, 0]], LINE[kind], rtol=1e-9)
+
+
+def drawn(seed: int, rank: int = SIZE) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """Random Q and K with `rank` rows, V, a mean and a factor, of moderate size."""
+    rng = np.random.default_rng(seed)
+    weights = [rng.normal(size=(rows, SIZE)) / SIZE for rows in (rank, rank, SIZE)]
+    return weights, rng.normal(size=SIZE), rng.normal(size=(SIZE, SIZE)) / 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_every_run_keeps(kind: str) -> None:
+    # MATH i, rows 35, 36 and 40.
+    (Q, K, V), mean, L = drawn(1, rank=2)
+    field = in_slots([(kind, Q, K, V, 1.0)])
+    t, h = 0.8, 1e-3
+    run = mf.flow(field, mf.Gaussian(mean, factor=L), 1.0, save=[0.0, t - h, t + h, 1.0], rtol=1e-11)
+    cov = np.asarray(run.states.covariance)
+    assert error(cov[0], cov[-1]) > 0.02  # it moves
+    N = np.linalg.svd(Q)[2][2:].T  # the kernel of A
+    kept = [N.T @ np.linalg.solve(S, N) for S in cov]
+    assert max(error(k, kept[0]) for k in kept) < 1e-8
+    # Jacobi's formula: the central difference is off by h^2.
+    middle = run.at(t)
+    logs = np.linalg.slogdet(cov)[1]
+    G, _ = field.affine(middle)
+    assert abs((logs[2] - logs[1]) / (2 * h) - 2 * np.trace(G)) < 1e-6
+    if kind.startswith("sinkhorn"):
+        traces = np.trace(cov, axis1=1, axis2=2)
+        assert (traces <= np.exp(2 * np.linalg.norm(V, 2) * np.asarray(run.times)) * traces[0]).all()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("kind", ["softmax", "l2", "sinkhorn_dot"])
+def test_matched_weights_have_a_closed_form(kind: str, sign: int) -> None:
+    # MATH i, row 33: V = I, Q = +-K; a rank below d, in both K and L.
+    (_, K, _), mean, L = drawn(2, rank=2)
+    L = 2 * L[:, :3]
+    exact = mf.matched_flow(kind.split("_")[0], K, sign, mf.Gaussian(mean, factor=L), 1.5)
+    field = in_slots([(kind, sign * K, K, np.eye(SIZE), 1.0)])
+    final = mf.flow(field, started(mean, L), 1.5, save=4, rtol=1e-10).final
+    assert error(final.covariance, exact.covariance) < 1e-9
+    assert error(final.mean, exact.mean) < 1e-9
+
+
+def test_linear_attention_moves_tokens_as_the_gaussian_of_their_moments() -> None:
+    # MATH i, row 41: the second moment of any cloud obeys the Riccati equation.
+    (Q, K, V), mean, _ = drawn(3)
+    rng = np.random.default_rng(4)
+    w = rng.uniform(0.2, 1.0, size=6)
+    tokens = mf.PointCloud(mean + rng.normal(size=(6, SIZE)), w / w.sum())
+    run = mf.flow(mf.Linear(Q, K, V), tokens, 1.0, save=4, rtol=1e-11, atol=1e-13)
+    start = mf.Gaussian(tokens.mean, cov=tokens.covariance)
+    gaussian = mf.flow(in_slots([("linear", Q, K, V, 1.0)]), start, 1.0, save=4, rtol=1e-11)
+    assert error(run.states.mean, gaussian.states.mean) < 1e-9
+    assert error(run.states.covariance, gaussian.states.covariance) < 1e-9
+    assert error(run.states.mean[0], run.states.mean[-1]) > 0.1

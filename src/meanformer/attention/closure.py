@@ -54,8 +54,8 @@ def stretch_of(terms: Iterable[Any], gaussian: Gaussian) -> Float[Array, "d r"]:
     return total
 
 
-# The singular value decompositions below are called one by one in a batch; see `_lapack`. Their derivatives are written out:
-# that of `svd` is not a number for equal singular values (MATH e.2).
+# The singular value decompositions below are called one by one in a batch; see `_lapack`. Their derivatives are written
+# out: that of `svd` is not a number for equal singular values (MATH e.2).
 
 Ridge = tuple[Float[Array, "r k"], Float[Array, "r r"], Float[Array, "k k"]]
 

@@ -53,7 +53,7 @@ def _kernel(field: Any, gaussian: Gaussian, t: float) -> float:
     L = np.asarray(gaussian.factor)
     heads = [term.leaf for term in field.terms(jnp.asarray(t)) if isinstance(term.leaf, Softmax)]
     norms = [np.linalg.norm(L.T @ np.asarray(head.A) @ L, 2) / float(head.tau) for head in heads]
-    return max(norms, default=np.nan)
+    return float(max(norms, default=np.nan))
 
 
 def gaussian_gap(run_tokens: Any, run_gaussian: Any) -> GaussianGap:
@@ -84,7 +84,8 @@ def gaussian_gap(run_tokens: Any, run_gaussian: Any) -> GaussianGap:
         t = float(run_tokens.times[k])
         cloud = run_tokens.system.mu.with_points(run_tokens.points[k])
         # Both runs may share their save times; otherwise the Gaussian is interpolated.
-        gaussian = run_gaussian.at(t)
+        same = np.flatnonzero(np.asarray(run_gaussian.times) == t)
+        gaussian = run_gaussian.states[int(same[0])] if same.size else run_gaussian.at(t)
         gap, exact = np.asarray(cloud.covariance - gaussian.covariance), np.asarray(gaussian.covariance)
         distance = bures_wasserstein(Gaussian(cloud.mean, cov=cloud.covariance), gaussian)
         size = np.linalg.norm(gap)
@@ -97,8 +98,8 @@ def gaussian_gap(run_tokens: Any, run_gaussian: Any) -> GaussianGap:
     if largest >= THRESHOLD:
         warnings.warn(
             f"|Sigma^1/2 A Sigma^1/2| reaches {largest:.3g} >= 0.707: the sampling variance of softmax attention on "
-            "Gaussian tokens is infinite there, and the error cannot decay like n^-1/2; shorten the run, or scale Q and "
-            "K down",
+            "Gaussian tokens is infinite there, and the error cannot decay like n^-1/2; shorten the run, or scale Q "
+            "and K down",
             SlowMeanFieldWarning,
             stacklevel=2,
         )

@@ -23,6 +23,7 @@ from ..outcome import Ending, Outcome
 from .gaussians import GaussianSystem
 from .save import DEFAULT_COUNT
 from .segment import Control
+from .setup import checked_rtol
 from .stop import WallClock
 from .trajectory import Trajectory
 
@@ -57,10 +58,12 @@ def endless_run(
     """March a Gaussian until its fate is known, or its steps are spent; save some of the states on the way."""
     deadline = began + _checked(system, t0, save, stop, unused)
     count = DEFAULT_COUNT if save is None else checks.whole(save, "save", 2)
-    rtol = float(checks.positive(1e-8 if rtol is None else rtol, "rtol", "1e-8 is the default"))
+    # Fates are told in double precision, whatever the dtype of the start.
+    rtol = float(checked_rtol(1e-8 if rtol is None else rtol, jnp.zeros(()).dtype))
+    progress = None if progress is None else checks.flag(progress, "progress")
     usual = IMPLICIT_BUDGET if system.unknowns <= IMPLICIT_SIZE else EXPLICIT_BUDGET
     budget = checks.whole(usual if max_steps is None else max_steps, "max_steps")
-    # Fates are told in double precision: ranks are read from small singular values.
+    # Ranks are read from small singular values.
     field, mu = cast((system.field, system.mu), jnp.zeros(()).dtype)
     watch = _Watch(field, mu, LOOKS * -(-budget // (LOOKS * STEPS)))
     with Progress(progress, 0, budget, "flow to its fate", "steps:") as bar:

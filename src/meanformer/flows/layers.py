@@ -84,9 +84,10 @@ def layers(
     dtype = common_dtype(fields, [f.terms(jnp.zeros(())) for f in fields], measure)
     fields = tuple(cast(layer, dtype) for layer in fields)
     measure, step, space, times = cast((measure, step, space, times), dtype)
-    if space is None:
+    if isinstance(measure, Gaussian):
         system = GaussianSystem(fields[0], measure)
     else:
+        assert space is not None
         system = ParticleSystem(fields[0], measure, space, Original())
     saved, solved = _run(system, _stacked(fields, count), step, times, save == "all")
     # The last resolved state, if the state left the floating-point range.

@@ -88,6 +88,13 @@ def _as_field(field: Any, t0: Scalar, t1: Scalar) -> Any:
     ):
         return field
     known_span(t0, t1)
+    if float(t1) == np.inf:
+        checks.refuse(
+            "layers share a finite time span",
+            got=f"{len(field)} layers and t1 = inf",
+            expected="a finite t1, or a single field",
+            remedy="give a finite t1; then go on from run.final with one field and t1=inf",
+        )
     return Piecewise(field, np.linspace(float(t0), float(t1), len(field) + 1)[1:-1].tolist())
 
 
@@ -130,23 +137,8 @@ def checked_control(
         default_atol = 1e-3 * default_rtol * jnp.where(scale > 0, scale, 1)
     # Tokens given in a lower precision than the field's have no more digits than that, if digits are asked for.
     digits = dtype if rtol is None else given
-    unit = float(jnp.finfo(digits).eps)
-    rtol = checks.positive(default_rtol if rtol is None else rtol, "rtol", "1e-6 is the default")
+    rtol = checked_rtol(default_rtol if rtol is None else rtol, digits)
     atol = checks.positive(default_atol if atol is None else atol, "atol", "1e-9 is the default")
-    if checks.known(rtol) and float(rtol) >= 1:
-        checks.refuse(
-            "rtol must be below 1",
-            got=f"rtol = {float(rtol):g}",
-            expected="a relative error",
-            remedy="1e-6 is the default, 1e-3 is coarse",
-        )
-    if checks.known(rtol) and float(rtol) < 50 * unit:
-        checks.refuse(
-            "rtol is too strict for the dtype",
-            got=f"rtol = {float(rtol):.3g} for {digits} tokens",
-            expected=f"rtol >= {50 * unit:.2g}",
-            remedy="loosen rtol, or pass float64 tokens: points.astype('float64')",
-        )
     if step is not None:
         step = cast(checks.positive(step, "step", "give the length of each step, e.g. step=0.01"), dtype)
     elif not isinstance(solver, diffrax.AbstractAdaptiveSolver):
@@ -165,6 +157,27 @@ def checked_control(
             remedy="flow(..., solver='euler', step=0.01), or mf.layers",
         )
     return Control(cast(rtol, dtype), cast(atol, dtype), step)
+
+
+def checked_rtol(rtol: Any, digits: Any) -> Scalar:
+    """A relative tolerance that the dtype `digits` can meet."""
+    unit = float(jnp.finfo(digits).eps)
+    rtol = checks.positive(rtol, "rtol", "1e-6 is the default")
+    if checks.known(rtol) and float(rtol) >= 1:
+        checks.refuse(
+            "rtol must be below 1",
+            got=f"rtol = {float(rtol):g}",
+            expected="a relative error",
+            remedy="1e-6 is the default, 1e-3 is coarse",
+        )
+    if checks.known(rtol) and float(rtol) < 50 * unit:
+        checks.refuse(
+            "rtol is too strict for the dtype",
+            got=f"rtol = {float(rtol):.3g} for {digits} tokens",
+            expected=f"rtol >= {50 * unit:.2g}",
+            remedy="loosen rtol, or pass float64 tokens: points.astype('float64')",
+        )
+    return rtol
 
 
 def _contains(tree: Any, kind: type) -> bool:

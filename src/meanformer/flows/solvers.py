@@ -54,7 +54,8 @@ class Rodas5P(diffrax.AbstractAdaptiveSolver):
         def velocity(t: Any, y: Any) -> Any:
             return ravel_pytree(terms.vf(t, unravel(y), args))[0]
 
-        y1, error, stages = rodas5p_step(velocity, t0, flat, t1 - t0, autonomous=False)
+        t, h = jnp.asarray(t0, flat.dtype), jnp.asarray(t1 - t0, flat.dtype)
+        y1, error, stages = rodas5p_step(velocity, t, flat, h, autonomous=False)
         dense = {"y0": y0, "y1": unravel(y1), "bends": jax.vmap(unravel)(jnp.asarray(H, flat.dtype) @ stages)}
         return unravel(y1), unravel(error), dense, None, diffrax.RESULTS.successful
 

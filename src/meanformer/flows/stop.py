@@ -45,7 +45,7 @@ class Stationary(AbstractStop):
 
 
 class RadiusAbove(AbstractStop):
-    r"""Stop when a visible token leaves the ball of `radius`; for a Gaussian, when $\int|x|^2d\mu>$ `radius` squared."""
+    r"""Stop when a visible token leaves the ball of `radius`; a Gaussian, when $\int|x|^2d\mu>$ `radius` squared."""
 
     radius: Scalar
 

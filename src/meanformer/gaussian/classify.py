@@ -96,8 +96,9 @@ def turned(Y: np.ndarray, with_mean: bool) -> tuple[np.ndarray, np.ndarray]:
     Large and small directions are then apart, and rounding in the large ones no longer drowns the small ones.
     """
     factor = Y[:, :, :-1] if with_mean else Y
-    good = np.isfinite(factor).all(axis=(1, 2))
-    _, _, rotations = np.linalg.svd(np.where(good[:, None, None], factor, 0), full_matrices=factor.shape[1] < factor.shape[2])
+    good = np.asarray(np.isfinite(factor).all(axis=(1, 2)))
+    # Factors have no more columns than rows, so that all of O is there.
+    _, _, rotations = np.linalg.svd(np.where(good[:, None, None], factor, 0), full_matrices=False)
     O = np.where(good[:, None, None], rotations.swapaxes(1, 2), np.eye(factor.shape[2]))
     with np.errstate(all="ignore"):
         return np.concatenate([factor @ O, Y[:, :, factor.shape[2] :]], axis=2), O
@@ -156,10 +157,9 @@ def _grown(record: Record, patient: bool, bounded: np.ndarray) -> dict[str, np.n
     enough = now[:, 0] > np.log(np.where(bounded, GROWTH, PATIENT_GROWTH if patient else GROWTH))
     # The exponent over the last three decades of growth; the one at this instant may oscillate, if eigenvectors turn.
     inside = (grown > now - np.log(1e3)) & np.isfinite(grown)
-    first = np.take_along_axis(np.stack([grown, record.log_speed]), inside.argmax(axis=1)[None, :, None], axis=2)[
-        ..., 0
-    ]
-    mean_exponent = (record.log_speed[:, -1] - first[1]) / (now[:, 0] - first[0])
+    first = inside.argmax(axis=1)[:, None]
+    before, speed_before = (np.take_along_axis(a, first, axis=1)[:, 0] for a in (grown, record.log_speed))
+    mean_exponent = (record.log_speed[:, -1] - speed_before) / (now[:, 0] - before)
     enough &= inside.sum(axis=1) > 1
     p = record.exponent
     faster = enough & (mean_exponent > FASTER) & (p[:, -1] > FASTER) & ~bounded
@@ -200,5 +200,6 @@ def _settled(record: Record, unit_speed: np.ndarray) -> tuple[np.ndarray, np.nda
     certain = size[:, -1] <= (unit_speed * now[:, 0] / CERTIFIED)[:, None]
     alive = throughout(size < ALIVE) & (high - low < STEADY) & fades & certain & ~dead
     rank = alive.sum(axis=1)
-    still = (rank == 0) | ((record.turning < ALIVE) | ~inside).all(axis=1)
-    return long_enough & (alive | dead).all(axis=1) & still, rank, alive
+    still = np.asarray((rank == 0) | ((record.turning < ALIVE) | ~inside).all(axis=1))
+    known = np.asarray((alive | dead).all(axis=1))
+    return np.logical_and.reduce([long_enough, known, still]), rank, alive

@@ -18,7 +18,7 @@ from ..attention.schedule import is_constant
 from ..fate import FateKind as Kind
 from ..fate import Fates
 from ..measures.gaussian import Gaussian
-from .classify import Record, classify, look, turned
+from .classify import Record, classify, limit_of, look, stationary, turned, unit_speed_of
 from .march import March, bounded_speed, mean_matters, segment, sight, start
 
 # Marches in one compiled call, and steps between two looks at them: a march that is decided leaves at the next look,
@@ -42,7 +42,7 @@ def fates(
 
     - `fields`: one field for all; a list of fields of one kind and shape; or a batch of them, one field whose arrays
       have a leading axis, which is fastest to make: `jax.vmap(mf.Softmax)(Q, K, V)`.
-    - `gaussians`: one for all, a list, or a batch: `mf.Gaussian(means, factor=factors)` of shapes `(n, d)`, `(n, d, r)`.
+    - `gaussians`: one for all, a list, or a batch: `mf.Gaussian(means, factor=factors)`, shapes `(n, d)`, `(n, d, r)`.
     - `rtol`: the relative error allowed in a step. `max_steps`: how many steps to try before "undecided".
     - `progress`: a bar, if it takes long (default: on a terminal).
 
@@ -220,16 +220,11 @@ class _Pool:
         for name, values in look(t, Y, F, dF, G, factor).items():
             getattr(self.record, name)[rows, number] = values
         if number == 0:
-            norms = [np.sqrt((a**2).sum(axis=(1, 2))) for a in (F, Y, G)]
-            with np.errstate(all="ignore"):
-                # At rounding level nothing moves: the start is stationary.
-                moves = norms[0] > 1e-14 * norms[1] * norms[2]
-                self.unit_speed[rows] = np.where(moves, norms[0] / norms[1], 0.0)
+            self.unit_speed[rows] = unit_speed_of(Y, F, G)
 
     def _stationary(self) -> None:
         still = self.unit_speed == 0
-        singular = self.record.singular[:, 0]
-        alive = singular > 1e-14 * singular[:, :1]
+        alive = stationary(self.record.singular[:, 0])
         self.answer["kind"][still] = int(Kind.CONVERGED)
         self.answer["rank"][still] = alive[still].sum(axis=1)
         self.answer["alive"][still] = alive[still]
@@ -237,9 +232,9 @@ class _Pool:
 
     def advance(self, rows: np.ndarray) -> None:
         """One segment for the marches in `rows`."""
-        march = March(self.Y[rows], self.t[rows], self.h[rows], self.unit[rows], self.tries[rows])
+        march: Any = (self.Y[rows], self.t[rows], self.h[rows], self.unit[rows], self.tries[rows])
         march, seen = _advance(
-            [a[rows] for a in self.leaves], self.structure, march, np.float64(self.rtol), self.with_mean
+            [a[rows] for a in self.leaves], self.structure, March(*march), np.float64(self.rtol), self.with_mean
         )
         self._keep(rows, march)
         self.Y[rows] = turned(self.Y[rows], self.with_mean)[0]
@@ -263,15 +258,13 @@ class _Pool:
         everyone = np.arange(self.n)
         now = {name: values[everyone, last] for name, values in vars(self.record).items()}
         factor = self.Y[:, :, :-1] if self.with_mean else self.Y
-        vectors, values, _ = np.linalg.svd(np.nan_to_num(factor), full_matrices=False)
-        kept = vectors * np.where(self.answer["alive"], values, 0)[:, None]
-        limit = np.where((self.answer["kind"] == Kind.CONVERGED)[:, None, None], kept @ kept.transpose(0, 2, 1), np.nan)
+        limits = limit_of(factor, self.answer["alive"])
         return Fates(
             code=self.answer["kind"],
             time=self.answer["time"],
             error=self.answer["error"] + 10 * self.rtol * (self.answer["kind"] == Kind.BLEW_UP) * self.answer["time"],
             rank=self.answer["rank"],
-            limit=limit,
+            limit=np.where((self.answer["kind"] == Kind.CONVERGED)[:, None, None], limits, np.nan),
             growth=now["growth"],
             exponent=self.answer["exponent"],
             slopes=now["slopes"],

@@ -1,7 +1,7 @@
 r"""The mean along a covariance that is known: $\dot m=M(t)m+c(t)$, to any time.
 
-With an infinite horizon $|m|\sim e^{\alpha t}$ leaves the floating-point range, so that $(m,1)$ is carried as a direction
-and the logarithm of its norm (MATH e.5).
+With an infinite horizon $|m|\sim e^{\alpha t}$ leaves the floating-point range, so that $(m,1)$ is carried as a
+direction and the logarithm of its norm (MATH e.5).
 """
 
 import equinox as eqx
@@ -46,15 +46,23 @@ def mean_path(
     ends, velocities = (np.asarray(a) for a in _generators(field, jnp.asarray(factors)))
     if not mean.any() and not ends[:, :-1, -1].any():
         return np.zeros((len(times), len(mean))), None
+    if len(times) == 1:
+        return mean[None], None
     lengths = np.diff(times)
     sizes = np.linalg.norm(ends, axis=(1, 2))
     pieces = np.clip(np.ceil(lengths * np.maximum(sizes[1:], sizes[:-1]) / SMALL), 1, MOST).astype(int)
     nodes = 0.5 + np.array([-1, 1]) * np.sqrt(3) / 6
     places = [(k, (j + node) / n) for k, n in enumerate(pieces) for j in range(n) for node in nodes]
-    interval, u = np.array([k for k, _ in places]), np.array([x for _, x in places])[:, None, None]
-    h = lengths[interval][:, None, None]
+    interval, inner_share = np.array([k for k, _ in places]), np.array([x for _, x in places])
+    # In the variable s = log(1 + t / unit), in which an algebraic tail is smooth; early on it is t itself.
+    still = not velocities[0].any()
+    unit = times[-1] if still else np.linalg.norm(factors[0]) / np.linalg.norm(velocities[0])
+    s, slopes = np.log1p(times / unit), velocities * (times + unit)[:, None, None]
+    h = np.diff(s)[interval][:, None, None]
+    u = np.log1p((times[interval] + inner_share * lengths[interval]) / unit) - s[interval]
+    u = u[:, None, None] / h
     between = (2 * u**3 - 3 * u**2 + 1) * factors[interval] + (3 * u**2 - 2 * u**3) * factors[interval + 1]
-    between = between + h * ((u**3 - 2 * u**2 + u) * velocities[interval] + (u**3 - u**2) * velocities[interval + 1])
+    between = between + h * ((u**3 - 2 * u**2 + u) * slopes[interval] + (u**3 - u**2) * slopes[interval + 1])
     inner = np.asarray(_generators(field, jnp.asarray(between))[0]).reshape(-1, 2, *ends.shape[1:])
     state, log_norm = _normalised(np.append(mean, 1.0), 0.0)
     path, at = [(state, log_norm)], 0

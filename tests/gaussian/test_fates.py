@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.integrate import solve_ivp
+from scipy.integrate import DOP853
 
 import meanformer as mf
 from benchmarks.draws import rank_draws
@@ -84,37 +84,26 @@ def test_golden_blow_up_times():
     assert (np.abs(found.time[:15] - expected) <= found.error[:15] + 1e-11 * expected).all()  # golden: 1e-12
 
 
-def rescaled_time(V, A, L):
+def rescaled_time(V, A, L, steps=300):
     r"""The blow-up time by DOP853 in the rescaled time of MATH e.5; None if the trace does not soon grow by 1e10."""
-    d, r = L.shape
-    calls = 0
 
     def rate(L):
         F = V @ L @ (L.T @ A @ L)
         return F, np.linalg.norm(F) / np.linalg.norm(L)
 
-    speed0, size0 = rate(L)[1], np.sum(L**2)
-
     def slope(_, y):
-        nonlocal calls
-        calls += 1
-        F, speed = rate(y[1:].reshape(d, r))
-        dt = 1 / (speed + 1 / (1 / speed0 + y[0]))
+        F, speed = rate(y[1:].reshape(L.shape))
+        dt = 1 / (speed + 1 / (1 / unit_speed + y[0]))
         return np.append(dt, (F * dt).ravel())
 
-    def grown(_, y):
-        return np.log(np.sum(y[1:] ** 2) / size0) - np.log(1e10)
-
-    def spent(_, y):
-        return 5000.5 - calls
-
-    grown.terminal = spent.terminal = True
-    start, events = np.append(0, L.ravel()), (grown, spent)
-    run = solve_ivp(slope, (0, 60), start, method="DOP853", rtol=1e-11, atol=1e-13, events=events)
-    if not run.t_events[0].size:
-        return None
-    t, L = run.y[0, -1], run.y[1:, -1].reshape(d, r)
-    return t + np.sum(L**2) / (2 * np.sum(L * rate(L)[0]))  # p = 1
+    unit_speed = rate(L)[1]
+    run = DOP853(slope, 0.0, np.append(0, L.ravel()), np.inf, rtol=1e-11, atol=1e-13)
+    for _ in range(steps):
+        run.step()
+        now = run.y[1:].reshape(L.shape)
+        if np.sum(now**2) > 1e10 * np.sum(L**2):
+            return run.y[0] + np.sum(now**2) / (2 * np.sum(now * rate(now)[0]))  # p = 1
+    return None
 
 
 def test_blow_up_times_for_other_values():
@@ -235,6 +224,18 @@ def test_sinkhorn_divergence():
         assert growth <= 2 * np.linalg.norm(V, 2) * (1 + 1e-12)
 
 
+def test_a_slower_divergence():
+    r"""$\dot x=Nx$ with $N^2=0$: $L=(I+tN)L_0$, so that the trace grows like $t^2$, and $p=-1/2$."""
+    rng = np.random.default_rng(10)
+    N = np.array([[0.0, 2.0], [0.0, 0.0]])
+    found = mf.fates(mf.Affine(N), mf.Gaussian(np.zeros((2, 2)), factor=rng.normal(size=(2, 2, 2))))
+    assert (found.kind == "DIVERGED").all()
+    assert [found[i].law for i in range(2)] == ["slower"] * 2
+    np.testing.assert_allclose(found.exponent, -0.5, atol=0.01)
+    np.testing.assert_allclose(found.growth * found.time, 2, rtol=1e-3)
+    assert str(found[0]).startswith("DIVERGED slower than exponentially: tr Sigma ~ t^2 near t = ")
+
+
 # Scales
 
 SCALES = (1e-9, 1e9)
@@ -269,7 +270,8 @@ def test_saturating_fates_have_no_scale(kind):
     problems = list(plain)
     for s in SCALES:
         problems += [(Q / np.sqrt(s), K / np.sqrt(s), V, np.sqrt(s) * L) for Q, K, V, L in plain]
-    problems += [(Q, K, V, np.sqrt(s) * L) for Q, K, V, L in plain[:2] for s in SCALES]
+    alone = [(0, 1e-9), (1, 1e-9), (1, 1e6), (1, 1e9)]
+    problems += [(*plain[number][:3], np.sqrt(s) * L) for number, s in alone]
     found = fates(kind, problems)
     assert found.kind[:4].tolist() == ["DIVERGED", "CONVERGED", "DIVERGED", "CONVERGED"]
     assert found.rank[:4].tolist() == [-1, 2, -1, 0]
@@ -277,7 +279,13 @@ def test_saturating_fates_have_no_scale(kind):
     assert (found.rank[:12].reshape(3, 4) == found.rank[None, :4]).all()
     np.testing.assert_allclose(found.growth[:12].reshape(3, 4)[:, 0], 2, rtol=1e-3)
     # A start far below saturation grows like a blow-up at first.
-    assert found.kind[12:].tolist() == ["DIVERGED"] * 2 + ["CONVERGED"] * 2
+    assert found.kind[12:15].tolist() == ["DIVERGED", "CONVERGED", "CONVERGED"]
+    assert found.rank[13:15].tolist() == [2, 2]
+    # Sinkhorn saturates to the polar factor of L^T B L, here singular: at 1e9 it is round-off, to 1e-7, and no step of
+    # an error of 1e-8 can be taken. That may be left open, but not be wrong.
+    assert (found.kind[15], found.rank[15]) in {("CONVERGED", 2)} | (
+        {("UNDECIDED", -1)} if kind == "sinkhorn" else set()
+    )
 
 
 # Singular and nearly singular matrices

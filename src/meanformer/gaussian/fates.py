@@ -26,6 +26,9 @@ from .march import March, bounded_speed, mean_matters, segment, sight, start
 BATCH, LOOKS, STEPS = 32, 2, 8
 WORKERS = 2
 BUDGET = 1000
+# Small batches of nearby dimensions share their compiled programme: zero rows and columns change nothing. Compiling takes
+# as long as some hundred runs.
+SHARED_SIZES, SMALL_BATCH = (2, 5, 8), 500
 
 
 def fates(
@@ -55,6 +58,10 @@ def fates(
     """
     began = clock.monotonic()
     leaves, structure, gaussians, n = _checked_batch(fields, gaussians)
+    d, r = gaussians.factor.shape[1:]
+    if n <= SMALL_BATCH:
+        leaves = [_padded(leaf) for leaf in leaves]
+        gaussians = Gaussian(_padded(gaussians.mean), factor=_padded(gaussians.factor))
     rtol = float(checks.positive(rtol, "rtol", "1e-8 is the default"))
     pool = _Pool(leaves, structure, gaussians, n, rtol, checks.whole(max_steps, "max_steps"))
     with Progress(progress, 0, n, "fates", "decided") as bar, ThreadPoolExecutor(WORKERS) as workers:
@@ -62,7 +69,14 @@ def fates(
             list(workers.map(pool.advance, pool.chunks()))
             pool.retire()
             bar.update(n - pool.active.size, int(pool.tries.sum()))
-    return pool.fates(clock.monotonic() - began)
+    return pool.fates(d, r, clock.monotonic() - began)
+
+
+def _padded(batch: Any) -> np.ndarray:
+    """The arrays of a batch with every axis but the first padded with zeros to a shared size."""
+    batch = np.asarray(batch)
+    room = [next((s - size for s in SHARED_SIZES if s >= size), 0) for size in batch.shape[1:]]
+    return np.pad(batch, [(0, 0), *((0, extra) for extra in room)])
 
 
 def _checked_batch(fields: Any, gaussians: Any) -> tuple[list[np.ndarray], Any, Gaussian, int]:
@@ -252,13 +266,13 @@ class _Pool:
             values[rows[out]] = seen[name][out]
         self.active = rows[~out]
 
-    def fates(self, seconds: float) -> Fates:
-        """What is known, as arrays."""
+    def fates(self, d: int, r: int, seconds: float) -> Fates:
+        """What is known, as arrays, of Gaussians in dimension `d` with factors of `r` columns."""
         last = np.where(np.isfinite(self.record.t), np.arange(self.looks + 1), -1).max(axis=1)
         everyone = np.arange(self.n)
         now = {name: values[everyone, last] for name, values in vars(self.record).items()}
         factor = self.Y[:, :, :-1] if self.with_mean else self.Y
-        limits = limit_of(factor, self.answer["alive"])
+        limits = limit_of(factor, self.answer["alive"])[:, :d, :d]
         return Fates(
             code=self.answer["kind"],
             time=self.answer["time"],
@@ -267,7 +281,7 @@ class _Pool:
             limit=np.where((self.answer["kind"] == Kind.CONVERGED)[:, None, None], limits, np.nan),
             growth=now["growth"],
             exponent=self.answer["exponent"],
-            slopes=now["slopes"],
+            slopes=now["slopes"][:, :r],
             steps=self.tries,
             seconds=seconds,
         )

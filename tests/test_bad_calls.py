@@ -406,15 +406,15 @@ CALLS = [
     (lambda: mf.layers([SOFTMAX, WIDE], TOKENS), "(layer 1) gives no velocity", "3", "dimension 2", "make V square"),
     (lambda: mf.layers([SOFTMAX, I], TOKENS), "layers need fields", "ArrayImpl", "list of fields", "* 48"),
     (
-        lambda: mf.layers(SOFTMAX, mf.Gaussian([0.0, 0.0], cov=I), 3),
+        lambda: mf.layers(SOFTMAX, mf.gaussian_mixture([[0.0, 0.0]], 1.0), 3),
         "measure must be a PointCloud",
-        "Gaussian",
+        "Mixture",
         "PointCloud(points)",
         "wrap an",
     ),
     (lambda: mf.layers(SOFTMAX, TOKENS, 3, space=mf.Sphere), "space is not known", "class", "mf.Sphere()", "space="),
     (lambda: mf.layers(SOFTMAX, TOKENS, 3, save="last"), "save is not known", "'last'", "'all' or 'final'", "save"),
-    (lambda: mf.layers(SOFTMAX, TOKENS, 10**11), "100000000001 states of 3 tokens cannot fit", "GB", "90 %", "'final'"),
+    (lambda: mf.layers(SOFTMAX, TOKENS, 10**11), "100000000001 states cannot fit", "GB", "90 %", "'final'"),
     (lambda: mf.layers(SOFTMAX, TOKENS, 10**13, save="final"), "a depth of 1", "GB needed", "90 %", "fewer layers"),
 ]
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._lapack import one_by_one
+from ._lapack import inverse
 from ._types import Scalar
 
 GAMMA = 0.21193756319429014
@@ -115,7 +115,7 @@ def rodas5p_step(
     _, tangent = jax.linearize(here, y)
     jacobian = jax.vmap(tangent, out_axes=1)(jnp.eye(y.size, dtype=y.dtype))
     drift: Any = 0 if autonomous else jax.jvp(lambda t: velocity(t, y), (t,), (jnp.ones_like(t),))[1]
-    solve = one_by_one(jnp.linalg.inv)(jnp.eye(y.size, dtype=y.dtype) / (h * GAMMA) - jacobian)
+    solve = inverse(jnp.eye(y.size, dtype=y.dtype) / (h * GAMMA) - jacobian)
 
     # The stages as a loop: one stage is compiled, not eight.
     def stage(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -102,8 +102,8 @@ def test_an_eigenvalue_at_round_off_is_not_counted():
 
 def test_not_before_a_hundred_units_of_time():
     early = DECADES[DECADES < 90]
-    assert fate(early, constant(2.0), power(-1.0, scale=1e-3))[:2] == (Kind.CONVERGED, 1)
-    assert fate(early, constant(2.0), power(-1.0))[0] == Kind.UNDECIDED
+    assert fate(early, constant(2.0), power(-2.0, scale=1e-3))[:2] == (Kind.CONVERGED, 1)
+    assert fate(early, constant(2.0), power(-2.0))[0] == Kind.UNDECIDED
 
 
 @pytest.mark.parametrize("onset", [1e5, 1e7])
@@ -116,7 +116,19 @@ def test_a_late_onset_is_not_called_alive(onset):
     assert fate(DECADES, *values)[:2] == (Kind.CONVERGED, 0)
 
 
-@pytest.mark.parametrize("a", [-0.4, -0.6])
+def test_a_slope_that_fades_and_comes_back_is_not_called_alive():
+    r"""$\lambda=(1+\frac1{1+t})/(1+t/t')$: the slope $-1/t-t/t'$ fades until $\sqrt{t'}$."""
+
+    def product(t):
+        (f, f1, f2), (g, g1, g2) = settling(t), power(-1.0, scale=1e7)(t)
+        return np.array([f * g, f1 * g + f * g1, f2 * g + 2 * f1 * g1 + f * g2])
+
+    for end in range(3, len(DECADES)):
+        kind, rank, _ = fate(DECADES[:end], product, power(-1.0))
+        assert kind == Kind.UNDECIDED or rank == 0, DECADES[end - 1]
+
+
+@pytest.mark.parametrize("a", [-0.4, -0.6, -1e-3, 1e-3])
 def test_slow_slopes_are_neither_dead_nor_alive(a):
     for end in range(3, len(DECADES)):
         assert fate(DECADES[:end], power(-1.0), power(a))[0] == Kind.UNDECIDED
@@ -147,9 +159,12 @@ def test_blow_up():
         kind, rank, answer = fate(times, exploding(a), constant(1.0))
         assert (kind, rank) == (Kind.BLEW_UP, -1)
         assert abs(answer["time"][0] - 1) <= max(1e-9, answer["error"][0]) and answer["error"][0] < 1e-7
-        # A factor of 1e9 in the trace is asked for, or 1e18 if the field saturates; a bounded speed excludes it.
+        # A factor of 1e9 in the trace is asked for; by then the exponent tells how far it still is.
         grown = -a * np.log10(1 - times)
+        answer = fate(times[grown < 10.1], exploding(a), constant(1.0))[2]
+        assert answer["kind"][0] == Kind.BLEW_UP and abs(answer["time"][0] - 1) <= 1e-11
         assert fate(times[grown < 8.9], exploding(a), constant(1.0))[0] == Kind.UNDECIDED
+        # 1e18, if the field saturates; and a bounded speed excludes it.
         assert fate(times[grown < 17], exploding(a), constant(1.0), patient=True)[0] == Kind.UNDECIDED
         assert fate(times, exploding(a), constant(1.0), patient=True, bounded=True)[0] != Kind.BLEW_UP
     assert fate(times, exploding(2.0), patient=True)[0] == Kind.BLEW_UP

@@ -54,7 +54,8 @@ class Rodas5P(diffrax.AbstractAdaptiveSolver):
         def velocity(t: Any, y: Any) -> Any:
             return ravel_pytree(terms.vf(t, unravel(y), args))[0]
 
-        t, h = jnp.asarray(t0, flat.dtype), jnp.asarray(t1 - t0, flat.dtype)
+        # A member of a batch that has ended makes steps of length zero, which count for nothing.
+        t, h = jnp.asarray(t0, flat.dtype), jnp.asarray(jnp.where(t1 > t0, t1 - t0, 1), flat.dtype)
         y1, error, stages = rodas5p_step(velocity, t, flat, h, autonomous=False)
         dense = {"y0": y0, "y1": unravel(y1), "bends": jax.vmap(unravel)(jnp.asarray(H, flat.dtype) @ stages)}
         return unravel(y1), unravel(error), dense, None, diffrax.RESULTS.successful

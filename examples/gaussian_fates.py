@@ -2,13 +2,13 @@ r"""A gallery of Gaussian fates: five regimes under four kinds of attention, fro
 
     python examples/gaussian_fates.py --out runs/gaussian_fates
 
-prints how many runs had each fate, and draws the covariances in the disc and in the cone of 2 x 2 matrices, the ellipses
-and the spectrum of one run, and the ranks of 300 limits. The regimes (MATH e.3, e.4), with $A=K^\top Q$:
+prints how many runs had each fate, and draws the covariances in the disc and in the cone of 2 x 2 matrices, the
+ellipses and the spectrum of one run, and the ranks of 300 limits. The regimes (MATH e.3, e.4), with $A=K^\top Q$:
 
 - to zero: $K=-Q$ invertible, $V\succ0$;
 - to a line: $K=-Q$ of rank one, $V=I$: the line is $\ker Q$;
 - two lines: $A+A^\top$ indefinite; a limit $\sigma uu^\top$ has $u^\top Au=0$, and that holds on two lines;
-- blow-up: $A+A^\top\succ0$, $V=I$; L2 with invertible $K$, and Sinkhorn, diverge exponentially instead;
+- growth: $A+A^\top\succ0$, $V=I$; softmax blows up, L2 with invertible $K$ and Sinkhorn diverge exponentially;
 - both: a random draw, looked for, under which the start decides between a limit and growth.
 """
 
@@ -41,7 +41,7 @@ def regimes() -> dict[str, list[tuple[np.ndarray, np.ndarray, np.ndarray]]]:
         "to a line": [(ROW, -ROW, I), (0.6 * ROW, -0.6 * ROW, SPD)],
         # The antisymmetric part of A has no effect on which lines are left alone: both heads have the same ones.
         "two lines": [(I, SADDLE, V), (I, 0.5 * SADDLE + TURN, V)],
-        "blow-up": [(I, I + TURN, I), (I, np.array([[0.5, -0.2], [0.1, 0.8]]), I)],
+        "growth": [(I, I + TURN, I), (I, np.array([[0.5, -0.2], [0.1, 0.8]]), I)],
         "both": [tuple(drawn), (drawn[0], 0.3 * drawn[1], drawn[2].T)],
     }
 
@@ -104,7 +104,9 @@ def gallery(begin: mf.Gaussian, out: Path) -> dict[tuple[str, str], list[mf.Traj
         figure, axes = plt.subplots(4, 5, figsize=(15, 12), layout="constrained", subplot_kw=options)
         for ax, ((kind, regime), panel) in zip(axes.flat, runs.items(), strict=True):
             draw(panel, ax, legend=False, title=f"{kind}: {regime}")
-            ax.set(xlabel="", ylabel="")
+            if name == "cone":  # the height of a cone is its own
+                ax.set_title(f"{ax.get_title()}, up to tr = {ax.get_zlim()[1]:.2g}")
+            ax.set_axis_off()
         handles = legend_of(list(runs.values()), draw)
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
         figure.savefig(out / f"gaussian_{name}.png", dpi=70)
@@ -129,11 +131,12 @@ def rank_histogram(out: Path, count: int = 100) -> None:
     for d in (3, 4, 5):
         rng = np.random.default_rng(d)
         Q, W, L = (jnp.asarray(rng.standard_normal((count, rows, d))) for rows in (d // 2, d, d))
-        fields = jax.vmap(lambda Q, W, tau=float(np.sqrt(d)): mf.Softmax(Q, -Q, W.T @ W, tau))(Q, W)
+        # Dividing the exponent by sqrt(d) is dividing Q and K by its root.
+        fields = jax.vmap(lambda Q, W: mf.Softmax(Q, -Q, W.T @ W))(Q / d**0.25, W)
         fates = mf.fates(fields, mf.Gaussian(np.zeros((count, d)), factor=L))
         ranks[f"$d={d}$"], expected[f"$d={d}$"] = fates.rank, d - d // 2
         print(f"ranks, d = {d}: {counted(fates)}; theorem: {d - d // 2}", flush=True)
-    title = "Ranks of the limits, softmax with $K=-Q$, $V=W^{\\top}W$"
+    title = "Ranks of the limits, softmax with $K=-Q$, $V=W^TW$"
     save(mf.plot_ranks(ranks, d=5, expected=expected, title=title), out / "gaussian_ranks.png")
 
 

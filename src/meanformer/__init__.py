@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from meanformer.attention.apply import push_attention as push_attention
     from meanformer.attention.apply import velocity as velocity
     from meanformer.attention.base import AbstractField as AbstractField
-    from meanformer.attention.base import View as View
     from meanformer.attention.causal import Causal as Causal
     from meanformer.attention.closure import NotGaussianPreserving as NotGaussianPreserving
     from meanformer.attention.hardmax import Hardmax as Hardmax
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from meanformer.attention.sinkhorn import Sinkhorn as Sinkhorn
     from meanformer.attention.softmax import Softmax as Softmax
     from meanformer.attention.unnormalised import Unnormalised as Unnormalised
+    from meanformer.attention.view import View as View
     from meanformer.diagnostics.bounds import support_bound as support_bound
     from meanformer.diagnostics.clusters import clusters as clusters
     from meanformer.diagnostics.energy import EnergyPath as EnergyPath
@@ -116,7 +116,7 @@ _EXPORTS: dict[str, str] = {
     "empirical": "meanformer.measures.laws",
     "AbstractField": "meanformer.attention.base",
     "AbstractAttention": "meanformer.attention.kernel",
-    "View": "meanformer.attention.base",
+    "View": "meanformer.attention.view",
     "Projections": "meanformer.attention.kernel",
     "Softmax": "meanformer.attention.softmax",
     "L2": "meanformer.attention.l2",

@@ -128,6 +128,17 @@ def test_a_slope_that_fades_and_comes_back_is_not_called_alive():
         assert kind == Kind.UNDECIDED or rank == 0, DECADES[end - 1]
 
 
+def test_a_logarithmic_decay_is_not_called_alive():
+    r"""$\lambda=1/(30+\log(1+t))$: the slope is small and falls, but too slowly for a limit."""
+
+    def values(t):
+        u, v = 30 + np.log1p(t), 1 / (1 + t)
+        return np.array([1 / u, -v / u**2, v**2 / u**2 + 2 * v**2 / u**3])
+
+    for end in range(3, len(DECADES) + 1):
+        assert fate(DECADES[:end], values, power(-1.0, size=0.01))[0] == Kind.UNDECIDED
+
+
 @pytest.mark.parametrize("a", [-0.4, -0.6, -1e-3, 1e-3])
 def test_slow_slopes_are_neither_dead_nor_alive(a):
     for end in range(3, len(DECADES)):

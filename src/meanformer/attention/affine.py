@@ -8,8 +8,9 @@ from .. import _checks as checks
 from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
-from .base import AbstractLeaf, View
+from .base import AbstractLeaf
 from .closure import Closure
+from .view import View
 
 
 class Affine(AbstractLeaf):

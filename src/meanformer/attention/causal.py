@@ -6,7 +6,8 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .._types import Queries, Scalar
 from ..measures.cloud import PointCloud
-from .base import AbstractField, Term, View
+from .base import AbstractField
+from .view import Term, View
 
 
 class Causal(AbstractField):

@@ -7,8 +7,8 @@ from jaxtyping import Array, Float
 from .._types import Queries
 from ..measures.cloud import PointCloud
 from ..reduce.exact import ArgmaxAverage, dot, fold_tokens
-from .base import View
 from .kernel import AbstractAttention, Projections, summed_tokens
+from .view import View
 
 
 class Hardmax(AbstractAttention):

@@ -13,10 +13,11 @@ from .. import _checks as checks
 from .._types import Matrix, Queries, Scalar, cast, common_dtype
 from ..measures.cloud import PointCloud
 from .affine import Affine
-from .base import AbstractField, Term, View, compose
+from .base import AbstractField
 from .hardmax import Hardmax
 from .kernel import AbstractAttention
 from .softmax import Softmax
+from .view import Term, View, compose
 
 
 def stackable(fields: Sequence[Any]) -> bool:

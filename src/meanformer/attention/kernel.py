@@ -11,7 +11,8 @@ from .. import _checks as checks
 from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
 from ..measures.cloud import PointCloud
 from ..reduce.exact import Tokens
-from .base import AbstractLeaf, View
+from .base import AbstractLeaf
+from .view import View
 
 
 class Projections(eqx.Module):

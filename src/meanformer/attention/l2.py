@@ -10,9 +10,9 @@ from .._types import Queries
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
 from ..reduce.exact import Average, fold_tokens, minus_squared_distance
-from .base import View
 from .closure import Closure, ridge
 from .kernel import AbstractTempered, averaged_tokens
+from .view import View
 
 
 class L2(AbstractTempered):

@@ -9,9 +9,9 @@ from .._types import Queries
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
 from ..reduce.exact import Sum, dot, fold_tokens
-from .base import View
 from .closure import Closure
 from .kernel import AbstractTempered, prefix_divided, summed_tokens
+from .view import View
 
 
 def _identity(logits: Array) -> Array:

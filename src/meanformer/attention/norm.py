@@ -10,7 +10,8 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .._types import Queries, Scalar, Vector, cast, common_dtype
 from ..measures.cloud import PointCloud
-from .base import AbstractField, AbstractNormed, View, matrices_of
+from .base import AbstractField, AbstractNormed, matrices_of
+from .view import View
 
 
 class AbstractNorm(eqx.Module):

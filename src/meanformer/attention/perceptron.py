@@ -10,7 +10,8 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
 from ..measures.cloud import PointCloud
-from .base import AbstractLeaf, View
+from .base import AbstractLeaf
+from .view import View
 
 
 class Perceptron(AbstractLeaf):

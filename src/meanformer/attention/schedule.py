@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .._types import Queries, Scalar, cast
 from ..measures.cloud import PointCloud
-from .base import AbstractField, Term, View, check_square
+from .base import AbstractField, check_square
+from .view import Term, View
 
 
 class Scheduled(AbstractField):

@@ -11,8 +11,8 @@ from .. import _checks as checks
 from .._types import Queries, Scalar, cast
 from ..measures.cloud import PointCloud
 from ..reduce.exact import Sum, dot, fold_tokens
-from .base import View
 from .kernel import AbstractAttention, Projections, prefix_divided, summed_tokens, temperature
+from .view import View
 
 
 class Sigmoid(AbstractAttention):

@@ -13,10 +13,11 @@ from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
 from ..reduce.exact import Average, Tokens, dot, fold_tokens, minus_squared_distance
 from . import potentials
-from .base import View, check_field
+from .base import check_field
 from .closure import Closure, sinkhorn_gain
 from .kernel import AbstractAttention, Projections, log_weights, temperature
 from .potentials import Potentials, Problem
+from .view import View
 
 CAUSAL_LIMIT = 512
 

@@ -8,9 +8,9 @@ from .._types import Queries
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
 from ..reduce.exact import Average, dot, fold_tokens
-from .base import View
 from .closure import Closure
 from .kernel import AbstractTempered, averaged_tokens
+from .view import View
 
 
 class Softmax(AbstractTempered):

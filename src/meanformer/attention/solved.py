@@ -6,9 +6,10 @@ from jaxtyping import Array
 
 from .._types import Scalar
 from ..measures.cloud import PointCloud
-from .base import AbstractField, View
+from .base import AbstractField
 from .norm import PostNorm, PreNorm
 from .sinkhorn import Sinkhorn
+from .view import View
 
 
 def _problems(field: AbstractField, mu: PointCloud, t: Scalar, view: View) -> list[tuple[Sinkhorn, PointCloud, View]]:

@@ -8,8 +8,8 @@ from jaxtyping import Array, Float
 from .._types import Queries
 from ..measures.cloud import PointCloud
 from ..reduce.exact import Average, dot, fold_tokens
-from .base import View
 from .kernel import AbstractTempered, averaged_tokens, prefix_divided
+from .view import View
 
 
 class Unnormalised(AbstractTempered):

@@ -9,8 +9,9 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._types import Scalar, cast, common_dtype
-from ..attention.base import AbstractField, act
+from ..attention.base import AbstractField
 from ..attention.schedule import breaks_of, check_velocity, is_constant, pieces_of
+from ..attention.view import act
 from ..measures.cloud import PointCloud
 
 # Nodes of Gauss-Legendre quadrature for weights that depend on time.

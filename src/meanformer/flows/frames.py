@@ -12,9 +12,10 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._types import Matrix, Points, Scalar
-from ..attention.base import AbstractField, View, act
+from ..attention.base import AbstractField
 from ..attention.kernel import AbstractAttention
 from ..attention.schedule import is_constant
+from ..attention.view import View, act
 from ..measures.cloud import PointCloud
 
 

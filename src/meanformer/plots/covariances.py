@@ -133,7 +133,7 @@ def plot_ranks(
     without = {label: int((values < 0).sum()) + more.get(label, 0) for label, values in counts.items()}
     width = 0.8 / len(groups)
     with style.style():
-        ax = axes_for(ax, (2.6 + max(4.2, 0.28 * (d + 2) * len(groups)), 3.9))
+        ax = axes_for(ax, (2.6 + max(4.2, 0.36 * (d + 2) * len(groups)), 3.9))
         handles: list[Any] = []
         for g, (label, values) in enumerate(counts.items()):
             shift, colour = (g - (len(groups) - 1) / 2) * width, style.PALETTE[g % len(style.PALETTE)]

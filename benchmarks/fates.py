@@ -95,9 +95,10 @@ def rank_table(count: int, seed: int) -> list[str]:
     total = count * len(CELLS)
     lines += [
         "",
-        f"All {total} runs: ours {totals[0]:.1f} s with compiling, {mistakes[0]} wrong, {len(undecided)} undecided "
+        f"All {total}: ours {totals[0]:.1f} s with compiling, {mistakes[0]} wrong, {len(undecided)} undecided "
         f"({100 * len(undecided) / total:.2f} %); LSODA {totals[1]:.1f} s, {mistakes[1]} wrong; projected Euler "
-        f"{totals[2]:.0f} s (scaled from {EULER_DRAWS} draws a cell), {mistakes[2]} of {EULER_DRAWS * len(CELLS)} wrong. "
+        f"{totals[2]:.0f} s (scaled from {EULER_DRAWS} draws a cell), {mistakes[2]} of {EULER_DRAWS * len(CELLS)} "
+        "wrong. "
         f"Ratios: LSODA / ours {totals[1] / totals[0]:.2f}, Euler / ours {totals[2] / totals[0]:.0f}.",
         "",
         "Undecided:" if undecided else "None undecided.",
@@ -123,7 +124,8 @@ def large_table(total: int, seed: int, sample: int) -> list[str]:
     return [
         f"## {done} draws (18 cells of {count}, seed {seed})",
         "",
-        f"Ours {seconds:.1f} s with compiling ({1e3 * seconds / done:.2f} ms a draw), {wrong} wrong, {undecided} undecided "
+        f"Ours {seconds:.1f} s with compiling ({1e3 * seconds / done:.2f} ms a draw), {wrong} wrong, {undecided} "
+        "undecided "
         f"({100 * undecided / done:.2f} %); LSODA {peer_seconds:.0f} s, scaled from {sample} draws a cell. "
         f"Ratio LSODA / ours {peer_seconds / seconds:.2f}.",
         "",
@@ -192,7 +194,7 @@ def blowup_table(count: int, seed: int) -> list[str]:
     known = np.isfinite(second)
     error = np.abs(fates.time[blown][known] / second[known] - 1).max()
     lines.append(
-        f"| softmax, V = W^T W, generic A, d = 3, against LSODA at 1e-12 in rescaled time | {len(blown)} | {len(blown)} "
+        f"| softmax, V = W^T W, generic A, d = 3, against LSODA at 1e-12 | {len(blown)} | {len(blown)} "
         f"| {int((~known).sum())} not reached by LSODA | {error:.1e} |"
     )
     return [*lines, ""]

@@ -10,6 +10,9 @@ ellipses and the spectrum of one run, and the ranks of 300 limits. The regimes (
 - two lines: $A+A^\top$ indefinite; a limit $\sigma uu^\top$ has $u^\top Au=0$, and that holds on two lines;
 - growth: $A+A^\top\succ0$, $V=I$; softmax blows up, L2 with invertible $K$ and Sinkhorn diverge exponentially;
 - both: a random draw, looked for, under which the start decides between a limit and growth.
+
+The two heads have proportional $V$ or proportional $A$, so that on Gaussians $\sum_hV_h\Sigma A_h$ is that of one head
+with other matrices.
 """
 
 import argparse

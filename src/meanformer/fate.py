@@ -64,7 +64,8 @@ class Fate:
             power = self.growth * self.time
             text = f"DIVERGED slower than exponentially: tr Sigma ~ t^{power:.3g} near t = {self.time:.3g}"
         else:
-            text = f"UNDECIDED at t = {self.time:.3g} after {self.steps} steps (slopes of the eigenvalues: {slopes})"
+            text = f"UNDECIDED at t = {self.time:.3g} after {self.steps} steps"
+            text += f" (slopes of the eigenvalues: {slopes})" if slopes else ""
         return f"{text}; {self.evidence}" if self.evidence else text
 
     __repr__ = __str__

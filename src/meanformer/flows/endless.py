@@ -16,7 +16,17 @@ from ..attention.base import AbstractField
 from ..attention.schedule import constant_at, is_constant
 from ..fate import Fate, FateKind
 from ..gaussian.classify import FASTER, Record, classify, limit_of, look, stationary, turned, unit_speed_of
-from ..gaussian.march import IMPLICIT_SIZE, March, Sight, bounded_speed, mean_matters, segment, sight, start
+from ..gaussian.march import (
+    IMPLICIT_SIZE,
+    March,
+    Sight,
+    bounded_speed,
+    mean_matters,
+    needs_patience,
+    segment,
+    sight,
+    start,
+)
 from ..gaussian.mean import mean_path
 from ..measures.gaussian import Gaussian
 from ..outcome import Ending, Outcome
@@ -96,7 +106,7 @@ class _Watch:
         self.field, self.with_mean = field, mean_matters(field)
         self.march, seen = _start(field, _compressed(mu), self.with_mean)
         self.bounded = np.atleast_1d(bounded_speed(field))
-        self.patient = any(term.leaf.saturates for term in field.terms(jnp.zeros(())))
+        self.patient = needs_patience(field)
         self.record = Record.empty(1, looks + 1, self.march.Y.shape[1] - self.with_mean)
         self.looks, self.done = looks, 0
         self.rotation = np.eye(self.record.slopes.shape[2])

@@ -12,8 +12,8 @@ from ..fate import FateKind as Kind
 
 # A run is not called before it has moved for this long, in its own unit of time.
 SHORTEST = 100.0
-# Growth of tr Sigma after which a run counts as growing; more, if the field saturates (L2) and a blow-up cannot be
-# excluded: a start far below saturation first grows as if it blew up.
+# Growth of tr Sigma after which a run counts as growing; more, if its law may change late and a blow-up cannot be
+# excluded: L2 far below saturation first grows as if it blew up, an affine part may hide a small softmax part.
 GROWTH, PATIENT_GROWTH, HOPELESS_GROWTH = 1e9, 1e18, 1e60
 FASTER, ALIVE, STEADY = 0.2, 0.05, 0.02
 # MATH e.5 says -0.3; but eigenvalues that live can show slopes of -0.3 to -0.6 for decades, those that die tend to -1.
@@ -188,7 +188,7 @@ def _settled(record: Record, unit_speed: np.ndarray) -> tuple[np.ndarray, np.nda
     window = inside[:, :, None]
 
     def throughout(condition: np.ndarray) -> np.ndarray:
-        return (condition | ~window).all(axis=1)
+        return np.asarray((condition | ~window).all(axis=1))
 
     dead = throughout((slopes < DEAD) | negligible)
     low = np.where(window, slopes, np.inf).min(axis=1)

@@ -19,15 +19,15 @@ from ..fate import FateKind as Kind
 from ..fate import Fates
 from ..measures.gaussian import Gaussian
 from .classify import Record, classify, limit_of, look, stationary, turned, unit_speed_of
-from .march import March, bounded_speed, mean_matters, segment, sight, start
+from .march import March, bounded_speed, mean_matters, needs_patience, segment, sight, start
 
 # Marches in one compiled call, and steps between two looks at them: a march that is decided leaves at the next look,
 # so that a hard problem holds back nobody.
 BATCH, LOOKS, STEPS = 32, 2, 8
 WORKERS = 2
 BUDGET = 1000
-# Small batches of nearby dimensions share their compiled programme: zero rows and columns change nothing. Compiling takes
-# as long as some hundred runs.
+# Small batches of nearby dimensions share their compiled programme: zero rows and columns change nothing. Compiling
+# takes as long as some hundred runs.
 SHARED_SIZES, SMALL_BATCH = (2, 5, 8), 500
 
 
@@ -174,13 +174,13 @@ def _start(leaves: Any, structure: Any, gaussians: Gaussian, with_mean: bool) ->
 
 
 @functools.partial(jax.jit, static_argnames=("structure", "with_mean"))
-def _advance(leaves: Any, structure: Any, march: March, rtol: Any, with_mean: bool) -> Any:
-    def one(leaves: Any, march: March) -> Any:
+def _advance(leaves: Any, structure: Any, where: tuple[Any, ...], rtol: Any, with_mean: bool) -> Any:
+    def one(leaves: Any, where: tuple[Any, ...]) -> Any:
         field = jax.tree.unflatten(structure, leaves)
-        march, seen, _ = segment(field, march, rtol, LOOKS, STEPS, with_mean, keep=False)
+        march, seen, _ = segment(field, March(*where), rtol, LOOKS, STEPS, with_mean, keep=False)
         return march, seen
 
-    return jax.vmap(one)(leaves, march)
+    return jax.vmap(one)(leaves, where)
 
 
 class _Pool:
@@ -190,7 +190,7 @@ class _Pool:
         self.leaves, self.structure, self.n, self.rtol = leaves, structure, n, rtol
         first = jax.tree.unflatten(structure, [jnp.asarray(leaf[0]) for leaf in leaves])
         self.with_mean = mean_matters(first)
-        self.patient = any(term.leaf.saturates for term in first.terms(jnp.zeros(())))
+        self.patient = needs_patience(first)
         self.size = min(BATCH, 1 << (n - 1).bit_length())
         self.looks = LOOKS * -(-budget // (LOOKS * STEPS))
         r = gaussians.factor.shape[-1]
@@ -246,9 +246,9 @@ class _Pool:
 
     def advance(self, rows: np.ndarray) -> None:
         """One segment for the marches in `rows`."""
-        march: Any = (self.Y[rows], self.t[rows], self.h[rows], self.unit[rows], self.tries[rows])
+        where = (self.Y[rows], self.t[rows], self.h[rows], self.unit[rows], self.tries[rows])
         march, seen = _advance(
-            [a[rows] for a in self.leaves], self.structure, March(*march), np.float64(self.rtol), self.with_mean
+            [a[rows] for a in self.leaves], self.structure, where, np.float64(self.rtol), self.with_mean
         )
         self._keep(rows, march)
         self.Y[rows] = turned(self.Y[rows], self.with_mean)[0]

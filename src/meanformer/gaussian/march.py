@@ -59,6 +59,12 @@ def bounded_speed(field: AbstractField) -> Any:
     return np.all(np.broadcast_arrays(*(term.leaf.bounded_speed for term in terms)), axis=0)
 
 
+def needs_patience(field: AbstractField) -> bool:
+    """Whether growth may change its law late: a field that saturates, or a sum of parts of which one outgrows another."""
+    leaves = [term.leaf for term in field.terms(jnp.zeros(()))]
+    return any(leaf.saturates for leaf in leaves) or len({bool(np.all(leaf.bounded_speed)) for leaf in leaves}) > 1
+
+
 def split(Y: Float[Array, "d c"], with_mean: bool) -> Gaussian:
     """The Gaussian of a state."""
     mean, factor = (Y[:, -1], Y[:, :-1]) if with_mean else (jnp.zeros_like(Y[:, 0]), Y)

@@ -175,18 +175,18 @@ def test_blow_up():
         answer = fate(times[grown < 10.1], exploding(a), constant(1.0))[2]
         assert answer["kind"][0] == Kind.BLEW_UP and abs(answer["time"][0] - 1) <= 1e-11
         assert fate(times[grown < 8.9], exploding(a), constant(1.0))[0] == Kind.UNDECIDED
-        # 1e18, if the field saturates; and a bounded speed excludes it.
-        assert fate(times[grown < 17], exploding(a), constant(1.0), patient=True)[0] == Kind.UNDECIDED
+        # 1e30, if the law may change late; and a bounded speed excludes it.
+        assert fate(times[grown < 29], exploding(a), constant(1.0), patient=True)[0] == Kind.UNDECIDED
         assert fate(times, exploding(a), constant(1.0), patient=True, bounded=True)[0] != Kind.BLEW_UP
-    assert fate(times, exploding(2.0), patient=True)[0] == Kind.BLEW_UP
+    assert fate(times, exploding(3.0), patient=True)[0] == Kind.BLEW_UP
 
 
 def test_divergence():
-    times = np.linspace(0, 25, 60)
+    times = np.linspace(0, 40, 90)
     for patient in (False, True):
         kind, _, answer = fate(times, growing, constant(1.0), patient=patient)
         assert kind == Kind.DIVERGED and not answer["gave_up"][0]
-        assert answer["time"][0] == 25 and answer["error"][0] == 0
+        assert answer["time"][0] == 40 and answer["error"][0] == 0
     # Like a power of time, at the exponent -1/2.
     kind, _, _ = fate(DECADES, power(2.0))
     assert kind == Kind.DIVERGED
@@ -195,7 +195,7 @@ def test_divergence():
 
 
 def test_growth_without_end_is_hopeless():
-    assert fate(np.linspace(0, 80, 200), growing, patient=True)[2]["gave_up"][0]
+    assert fate(np.linspace(0, 120, 300), growing, patient=True)[2]["gave_up"][0]
     far = 10 ** np.arange(-1, 12.5, 0.5)
     assert fate(np.append(0, far), power(-1.0), power(-0.4))[2]["gave_up"][0]
     assert not fate(DECADES, power(-1.0), power(-0.4))[2]["gave_up"][0]

@@ -46,7 +46,7 @@ class L2(AbstractTempered):
     def bounded_speed(self) -> Any:
         r"""$\|G\|\le\|VK^+\|\|Q\|$ if $\ker K\subset\ker V$; else a blow-up is possible."""
         K, V = np.asarray(self.maps.K), np.asarray(self.maps.V)
-        missed = V - V @ np.linalg.pinv(K) @ K
+        missed = V - V @ np.linalg.pinv(K, rcond=1e-12) @ K
         return np.linalg.norm(missed, axis=(-2, -1)) <= 1e-10 * np.linalg.norm(V, axis=(-2, -1))
 
     def closure(self, gaussian: Gaussian) -> Closure:

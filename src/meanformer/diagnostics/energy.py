@@ -210,6 +210,13 @@ def energy_along(run: Any) -> EnergyPath:
             expected="mf.flow(field, gaussian, t1)",
             remedy="flow a Gaussian",
         )
+    if run.discrete:
+        checks.refuse(
+            "energy_along takes a flow: layers of finite step need not descend",
+            got="a run of mf.layers",
+            expected="mf.flow(field, gaussian, t1)",
+            remedy="evaluate mf.gaussian_energy(field, run.states[k]) for each layer",
+        )
     states = run.states
     energies = np.array([float(gaussian_energy(run.field, states[k])) for k in range(len(run.times))])
     slack = 1e-10 * np.maximum(1e-300, np.abs(energies).max())

@@ -21,6 +21,7 @@ from ..gaussian.march import (
     March,
     Sight,
     bounded_speed,
+    leaves_of,
     mean_matters,
     needs_patience,
     segment,
@@ -105,7 +106,7 @@ class _Watch:
     def __init__(self, field: AbstractField, mu: Gaussian, looks: int):
         self.field, self.with_mean = field, mean_matters(field)
         self.march, seen = _start(field, _compressed(mu), self.with_mean)
-        self.bounded = np.atleast_1d(bounded_speed(field))
+        self.bounded = np.atleast_1d(bounded_speed(leaves_of(field)))
         self.patient = needs_patience(field)
         self.record = Record.empty(1, looks + 1, self.march.Y.shape[1] - self.with_mean)
         self.looks, self.done = looks, 0
@@ -261,13 +262,16 @@ def _finite_fate(run: Trajectory, t0: float, control: Control) -> Fate:
         why = ""
     if why:
         return Fate("UNDECIDED", t, 0.0, None, None, np.nan, np.nan, nothing, steps, why)
-    field = constant_at(run.field, t)
-    _, seen = _start(field, run.final, mean_matters(field))
-    arrays = (np.asarray(a)[None] for a in (seen.Y, seen.F, seen.dF, seen.G, run.final.factor))
-    now = {name: values[0] for name, values in look(np.full(1, t), *arrays).items()}
-    kind = "BLEW_UP" if now["exponent"] > FASTER and now["growth"] > 0 and not bounded_speed(field) else "UNDECIDED"
+    field, final = cast((constant_at(run.field, t), run.final), jnp.zeros(()).dtype)
+    _, seen = _start(field, final, mean_matters(field))
+    arrays = (np.asarray(a)[None] for a in (seen.Y, seen.F, seen.dF, seen.G, final.factor))
+    now = {name: values[0] for name, values in look(np.full(1, t - t0), *arrays).items()}
+    with np.errstate(all="ignore"):
+        gap = 1 / (now["exponent"] * now["growth"])
+    # A run may also fail for other reasons: it blew up only if little time was left.
+    near = now["exponent"] > FASTER and 0 < gap < 0.01 * (t - t0)
+    kind = "BLEW_UP" if near and not bounded_speed(leaves_of(field)) else "UNDECIDED"
     time, error = t, 0.0
     if kind == "BLEW_UP":
-        gap = 1 / (now["exponent"] * now["growth"])
         time, error = t + gap, gap + 10 * float(control.rtol) * (t + gap - t0)
     return Fate(kind, time, error, None, None, float(now["growth"]), float(now["exponent"]), now["slopes"], steps)

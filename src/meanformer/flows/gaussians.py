@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from .._types import Scalar
 from ..attention.base import AbstractField
-from ..attention.closure import closure_of
+from ..attention.closure import closure_of, stretch_of
 from ..measures.gaussian import Gaussian
 from .system import AbstractSystem
 
@@ -24,8 +24,8 @@ class GaussianSystem(AbstractSystem):
 
     def velocity(self, t: Scalar, y: Any, args: Any = None) -> tuple[Array, Array]:
         gaussian = self.measure(y)
-        u, G = closure_of(self.field.terms(t), gaussian)
-        return u, G @ gaussian.factor
+        terms = self.field.terms(t)
+        return closure_of(terms, gaussian)[0], stretch_of(terms, gaussian)
 
     def measure(self, y: Any) -> Gaussian:
         # Without the checks of the constructor: rows after an early end need not be finite.
@@ -64,8 +64,10 @@ class GaussianSystem(AbstractSystem):
         return self.mu.mean.size + self.mu.factor.size
 
     def scale(self) -> Scalar:
-        """The size of the largest number in the state."""
-        return jnp.maximum(jnp.abs(self.mu.mean).max(), jnp.abs(self.mu.factor).max())
+        """The size of the mean or of the factor, whichever is smaller and not negligible."""
+        mean, factor = jnp.abs(self.mu.mean).max(), jnp.abs(self.mu.factor).max()
+        smaller, larger = jnp.minimum(mean, factor), jnp.maximum(mean, factor)
+        return jnp.where(smaller > 1e-9 * larger, smaller, larger)
 
     def summary(self) -> str:
         return f"a Gaussian in R^{self.mu.d}"

@@ -14,8 +14,8 @@ from ..fate import FateKind as Kind
 SHORTEST = 100.0
 # Growth of tr Sigma after which a run counts as growing; more, if its law may change late and a blow-up cannot be
 # excluded: L2 far below saturation first grows as if it blew up, an affine part may hide a small softmax part.
-GROWTH, PATIENT_GROWTH, HOPELESS_GROWTH = 1e9, 1e18, 1e60
-FASTER, ALIVE, STEADY = 0.2, 0.05, 0.02
+GROWTH, PATIENT_GROWTH, HOPELESS_GROWTH = 1e9, 1e30, 1e90
+FASTER, RISING, ALIVE, STEADY = 0.2, 1e-6, 0.05, 0.02
 # MATH e.5 says -0.3; but eigenvalues that live can show slopes of -0.3 to -0.6 for decades, those that die tend to -1.
 DEAD = -0.8
 NEGLIGIBLE = 1e-14
@@ -160,10 +160,16 @@ def _grown(record: Record, patient: bool, bounded: np.ndarray) -> dict[str, np.n
     first = inside.argmax(axis=1)[:, None]
     before, speed_before = (np.take_along_axis(a, first, axis=1)[:, 0] for a in (grown, record.log_speed))
     mean_exponent = (record.log_speed[:, -1] - speed_before) / (now[:, 0] - before)
+    # Its two halves: a small exponent that still rises may become a blow-up.
+    half = np.argmax(grown >= ((now[:, 0] + before) / 2)[:, None], axis=1)[:, None]
+    middle, speed_middle = (np.take_along_axis(a, half, axis=1)[:, 0] for a in (grown, record.log_speed))
+    early = (speed_middle - speed_before) / (middle - before)
+    late = (record.log_speed[:, -1] - speed_middle) / (now[:, 0] - middle)
+    rises = (late > 3 * np.abs(early)) & (late > RISING) & ~bounded
     enough &= inside.sum(axis=1) > 1
     p = record.exponent
     faster = enough & (mean_exponent > FASTER) & (p[:, -1] > FASTER) & ~bounded
-    other = enough & (mean_exponent <= FASTER)
+    other = enough & (mean_exponent <= FASTER) & ~rises
     estimate = record.t + 1 / (p * record.growth)
     decade = (grown > now - np.log(10)) & inside
     # At least one look before the last one, for an estimate of the error.

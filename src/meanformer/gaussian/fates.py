@@ -12,14 +12,14 @@ import numpy as np
 
 from .. import _checks as checks
 from .._progress import Progress
-from ..attention.base import AbstractField, check_square
+from ..attention.base import AbstractField, AbstractLeaf, check_square
 from ..attention.heads import stack, stackable
 from ..attention.schedule import is_constant
 from ..fate import FateKind as Kind
 from ..fate import Fates
 from ..measures.gaussian import Gaussian
 from .classify import Record, classify, limit_of, look, stationary, turned, unit_speed_of
-from .march import March, bounded_speed, mean_matters, needs_patience, segment, sight, start
+from .march import March, bounded_speed, leaves_of, mean_matters, needs_patience, segment, sight, start
 
 # Marches in one compiled call, and steps between two looks at them: a march that is decided leaves at the next look,
 # so that a hard problem holds back nobody.
@@ -35,7 +35,7 @@ def fates(
     fields: AbstractField | Sequence[AbstractField],
     gaussians: Gaussian | Sequence[Gaussian],
     *,
-    rtol: float = 1e-8,
+    rtol: float = 1e-7,
     max_steps: int = BUDGET,
     progress: bool | None = None,
 ) -> Fates:
@@ -46,7 +46,7 @@ def fates(
     - `fields`: one field for all; a list of fields of one kind and shape; or a batch of them, one field whose arrays
       have a leading axis, which is fastest to make: `jax.vmap(mf.Softmax)(Q, K, V)`.
     - `gaussians`: one for all, a list, or a batch: `mf.Gaussian(means, factor=factors)`, shapes `(n, d)`, `(n, d, r)`.
-    - `rtol`: the relative error allowed in a step. `max_steps`: how many steps to try before "undecided".
+    - `rtol`: the relative error allowed in a step. `max_steps`: how many steps to try before "undecided", in sixteens.
     - `progress`: a bar, if it takes long (default: on a terminal).
 
     **Returns:** `Fates`, arrays of kinds, times, ranks, limits.
@@ -62,7 +62,7 @@ def fates(
     if n <= SMALL_BATCH:
         leaves = [_padded(leaf) for leaf in leaves]
         gaussians = Gaussian(_padded(gaussians.mean), factor=_padded(gaussians.factor))
-    rtol = float(checks.positive(rtol, "rtol", "1e-8 is the default"))
+    rtol = float(checks.positive(rtol, "rtol", "1e-7 is the default"))
     pool = _Pool(leaves, structure, gaussians, n, rtol, checks.whole(max_steps, "max_steps"))
     with Progress(progress, 0, n, "fates", "decided") as bar, ThreadPoolExecutor(WORKERS) as workers:
         while pool.active.size:
@@ -118,8 +118,9 @@ def _checked_batch(fields: Any, gaussians: Any) -> tuple[list[np.ndarray], Any, 
             expected="constant weights",
             remedy="use mf.flow with a finite t1",
         )
-    many_fields = any(len(term.leaf.dimensions or ()) == 3 for term in _shapes(fields))
-    lengths = {jax.tree.leaves(fields)[0].shape[0]} if many_fields else set()
+    parts = [part for part in jax.tree.leaves(fields, is_leaf=_is_leaf) if _is_leaf(part)]
+    lengths = {part.dimensions[0] for part in parts if len(part.dimensions or ()) == 3}
+    many_fields = bool(lengths)
     lengths |= {gaussians.mean.shape[0]} if gaussians.mean.ndim == 2 else set()
     if len(lengths) > 1:
         checks.refuse(
@@ -129,6 +130,8 @@ def _checked_batch(fields: Any, gaussians: Any) -> tuple[list[np.ndarray], Any, 
             remedy="cut the longer batch",
         )
     n = lengths.pop() if lengths else 1
+    if many_fields:
+        fields = jax.tree.map(lambda part: _repeated(part, n), fields, is_leaf=_is_leaf)
     leaves, structure = jax.tree.flatten(fields)
     leaves = [np.asarray(leaf) for leaf in leaves]
     leaves = [leaf.astype(np.float64) if leaf.dtype.kind == "f" else leaf for leaf in leaves]
@@ -152,9 +155,23 @@ def _checked_batch(fields: Any, gaussians: Any) -> tuple[list[np.ndarray], Any, 
     return leaves, structure, Gaussian(mean, factor=orthogonal_columns(factor)), n
 
 
-def _shapes(fields: AbstractField) -> Any:
-    """The terms of a field, or of a batch of fields."""
-    return jax.eval_shape(lambda f: [t._replace(left=jnp.zeros(())) for t in f.terms(jnp.zeros(()))], fields)
+def _is_leaf(part: Any) -> bool:
+    return isinstance(part, AbstractLeaf)
+
+
+def _repeated(part: Any, n: int) -> Any:
+    """A part of a batch of fields, repeated if it is one for all: a leaf with plain matrices, or a number."""
+    if _is_leaf(part):
+        single = len(part.dimensions or ()) == 2
+        return jax.tree.map(lambda a: jnp.broadcast_to(a, (n, *a.shape)), part) if single else part
+    if jnp.ndim(part) > 0 and part.shape[0] != n:
+        checks.refuse(
+            "the parts of a batch of fields must be as many",
+            got=f"an array of shape {part.shape} in a batch of {n}",
+            expected=f"a leading axis of {n}",
+            remedy="make the whole field under jax.vmap: jax.vmap(lambda Q, K, V: 0.5 * mf.Softmax(Q, K, V))(Q, K, V)",
+        )
+    return jnp.broadcast_to(part, (n,)) if jnp.ndim(part) == 0 else part
 
 
 def orthogonal_columns(factor: np.ndarray) -> np.ndarray:
@@ -199,7 +216,8 @@ class _Pool:
         self.active = np.arange(n)
         self.Y, self.tries = np.empty(0), np.zeros(n, int)
         self.t, self.h, self.unit = np.zeros(n), np.zeros(n), np.zeros(n)
-        self.bounded = np.broadcast_to(bounded_speed(jax.tree.unflatten(structure, leaves)), (n,))
+        each = jax.vmap(lambda own: leaves_of(jax.tree.unflatten(structure, own)))(leaves)
+        self.bounded = np.broadcast_to(bounded_speed(each), (n,))
         self.unit_speed = np.zeros(n)
         self.answer: dict[str, np.ndarray] = {
             "kind": np.zeros(n, int),

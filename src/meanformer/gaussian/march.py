@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._types import Scalar
-from ..attention.base import AbstractField
+from ..attention.base import AbstractField, AbstractLeaf
 from ..attention.closure import closure_of, stretch_of
 from ..measures.gaussian import Gaussian
 from ..rosenbrock import rodas5p_step
@@ -53,15 +53,19 @@ def mean_matters(field: AbstractField) -> bool:
     return any(term.leaf.moved_by_mean for term in field.terms(jnp.zeros(())))
 
 
-def bounded_speed(field: AbstractField) -> Any:
-    """Whether a field, or each of a batch of fields, can be known never to blow up."""
-    terms = field.terms(jnp.zeros(()))
-    return np.all(np.broadcast_arrays(*(term.leaf.bounded_speed for term in terms)), axis=0)
+def leaves_of(field: AbstractField) -> list[AbstractLeaf]:
+    """The leaves of a constant field."""
+    return [term.leaf for term in field.terms(jnp.zeros(()))]
+
+
+def bounded_speed(leaves: list[AbstractLeaf]) -> Any:
+    """Whether a field with these leaves, or each of a batch of fields, can be known never to blow up."""
+    return np.all(np.broadcast_arrays(*(leaf.bounded_speed for leaf in leaves)), axis=0)
 
 
 def needs_patience(field: AbstractField) -> bool:
-    """Whether growth may change its law late: a field that saturates, or a sum of parts of which one outgrows another."""
-    leaves = [term.leaf for term in field.terms(jnp.zeros(()))]
+    """Whether growth may change its law late: a field that saturates, or a sum whose parts grow differently."""
+    leaves = leaves_of(field)
     return any(leaf.saturates for leaf in leaves) or len({bool(np.all(leaf.bounded_speed)) for leaf in leaves}) > 1
 
 
@@ -77,8 +81,8 @@ def velocity(field: AbstractField, Y: Float[Array, "d c"], with_mean: bool) -> F
     terms = field.terms(jnp.zeros((), Y.dtype))
     if not with_mean:
         return stretch_of(terms, gaussian)
-    u, G = closure_of(terms, gaussian)
-    return jnp.concatenate([G @ gaussian.factor, u[:, None]], axis=1)
+    u, _ = closure_of(terms, gaussian)
+    return jnp.concatenate([stretch_of(terms, gaussian), u[:, None]], axis=1)
 
 
 def _square(Y: Array) -> Scalar:

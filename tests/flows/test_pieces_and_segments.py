@@ -44,7 +44,8 @@ def test_piecewise_runs_under_jit_save_their_breaks():
 def test_layers_meet_breaks_at_their_own_times(depth):
     """Layer l of L sits at l/L, which l * (1/L) misses by rounding."""
     first, second = mf.Affine(np.zeros((2, 2)), [1.0, 0.0]), mf.Affine(np.zeros((2, 2)), [0.0, 1.0])
-    for number in range(1, depth):
+    missed = [number for number in range(1, depth) if number * (1 / depth) != number / depth]
+    for number in missed[:3] or range(1, depth):
         run = mf.layers(mf.Piecewise([first, second], [number / depth]), TOKENS, depth)
         want = np.add(TOKENS.points, [number / depth, 1 - number / depth])
         np.testing.assert_allclose(run.final.points, want, atol=1e-13)
@@ -81,7 +82,7 @@ def test_max_steps_counts_over_all_pieces(limit, ending):
 
 
 def test_progress_starts_at_t0(monkeypatch, capsys):
-    from meanformer.flows import progress
+    from meanformer import _progress as progress
 
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
     with progress.Progress(True, 100.0, 110.0) as bar:

@@ -1,6 +1,6 @@
 """Token-wise affine maps."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Array, Float
 
@@ -19,6 +19,7 @@ class Affine(AbstractLeaf):
     **Arguments:** `M` of shape `(d, d)`; `b` of shape `(d,)`, zero by default.
     """
 
+    not_gaussian: ClassVar[str | None] = None
     M: Matrix
     b: Vector | None
 
@@ -29,10 +30,6 @@ class Affine(AbstractLeaf):
 
     def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         return x @ self.M.T if self.b is None else x @ self.M.T + self.b[None]
-
-    @property
-    def not_gaussian(self) -> None:
-        return None
 
     @property
     def bounded_speed(self) -> bool:

@@ -7,7 +7,7 @@ a whole (its linear part, its growth, its attention matrices) is read off the te
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from .. import _checks as checks
 from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
 from ..measures.cloud import PointCloud, check_range
 from ..measures.gaussian import Gaussian
-from .closure import Closure, check_closure, closure_of
+from .closure import Closure, check_closure, closure_of, refuse_closure
 from .view import Term, View, compose
 
 
@@ -122,6 +122,13 @@ class AbstractField(eqx.Module):
 class AbstractLeaf(AbstractField):
     """A field that is not a combination of others."""
 
+    not_gaussian: ClassVar[str | None] = "is not affine on Gaussian measures"
+    """Why the field does not preserve Gaussians; None if it does."""
+    moved_by_mean: ClassVar[bool] = False
+    r"""Whether $G$ depends on the mean, so that the covariance does not move on its own."""
+    saturates: ClassVar[bool] = False
+    r"""Whether $G$ stops growing with $\Sigma$, in some directions at least: growth may slow down late."""
+
     @property
     @abc.abstractmethod
     def dimensions(self) -> tuple[int, ...] | None:
@@ -144,28 +151,13 @@ class AbstractLeaf(AbstractField):
         """The attention matrices in the field, if any."""
 
     @property
-    def not_gaussian(self) -> str | None:
-        """Why the field does not preserve Gaussians; None if it does."""
-        return "is not affine on Gaussian measures"
-
-    @property
-    def moved_by_mean(self) -> bool:
-        r"""Whether $G$ depends on the mean, so that the covariance does not move on its own."""
-        return False
-
-    @property
-    def saturates(self) -> bool:
-        r"""Whether $G$ stops growing with $\Sigma$, in some directions at least: growth may slow down late."""
-        return False
-
-    @property
     def bounded_speed(self) -> Any:
         r"""Whether $\|GL\|\le c\|L\|$ for all Gaussians, which excludes a blow-up (MATH e.4); of each in a batch."""
         return False
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$u=\Gamma_\mu(m)$ and $G=D\Gamma_\mu$ for a Gaussian $\mu$, if the field is then affine (MATH e.2)."""
-        raise NotImplementedError
+        refuse_closure(type(self).__name__, self.not_gaussian or "has no closure")
 
     def stretch(self, gaussian: Gaussian) -> Float[Array, "v r"]:
         r"""$GL$, computed from the factor where that is more exact."""

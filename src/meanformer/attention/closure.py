@@ -1,7 +1,9 @@
 r"""Gaussian measures: a Gaussian-preserving field is affine on them, $\Gamma_\mu(x)=u+G(x-m)$ (MATH e)."""
 
+import operator
 from collections.abc import Iterable
-from typing import Any
+from functools import reduce
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -18,40 +20,41 @@ class NotGaussianPreserving(checks.InputError):
     """The field does not map Gaussians to Gaussians, so that it has no exact Gaussian flow."""
 
 
+def refuse_closure(name: str, reason: str) -> NoReturn:
+    """Raise `NotGaussianPreserving`."""
+    raise NotGaussianPreserving(
+        f"{name} does not preserve Gaussians: it {reason}",
+        got=f"{name} on a Gaussian",
+        expected="softmax, L2, Sinkhorn, linear and affine fields, their sums and heads",
+        remedy="flow tokens instead: mf.flow(field, gaussian.sample(1000, key=key), t1)",
+    )
+
+
 def check_closure(term: Any) -> None:
     """Refuse a term that is not affine on Gaussians, with the reason."""
-    name, reason = type(term.leaf).__name__, term.leaf.not_gaussian
+    name = type(term.leaf).__name__
     if term.causal:
-        name, reason = f"Causal({name})", "sees a mixture of Gaussians at each position, on which it is not affine"
-    if reason is not None:
-        raise NotGaussianPreserving(
-            f"{name} does not preserve Gaussians: it {reason}",
-            got=f"{name} on a Gaussian",
-            expected="softmax, L2, Sinkhorn, linear and affine fields, their sums and heads",
-            remedy="flow tokens instead: mf.flow(field, gaussian.sample(1000, key=key), t1)",
-        )
+        refuse_closure(f"Causal({name})", "sees a mixture of Gaussians at each position, on which it is not affine")
+    if term.leaf.not_gaussian is not None:
+        refuse_closure(name, term.leaf.not_gaussian)
+
+
+def _times(left: Array, value: Array) -> Array:
+    """`left`, a number or a matrix, times a vector or a matrix."""
+    return left * value if left.ndim == 0 else left @ value
 
 
 def closure_of(terms: Iterable[Any], gaussian: Gaussian) -> Closure:
     r"""$(u,G)$ of a whole field: $\sum_hL_h(u_h,G_h)$ over its terms (MATH e.1)."""
-    total: Closure | None = None
-    for term in terms:
-        u, G = term.leaf.closure(gaussian)
-        u, G = (term.left * u, term.left * G) if term.left.ndim == 0 else (term.left @ u, term.left @ G)
-        total = (u, G) if total is None else (total[0] + u, total[1] + G)
-    assert total is not None
-    return total
+    parts = [(term.left, *term.leaf.closure(gaussian)) for term in terms]
+    first, *rest = [(_times(left, u), _times(left, G)) for left, u, G in parts]
+    return reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), rest, first)
 
 
 def stretch_of(terms: Iterable[Any], gaussian: Gaussian) -> Float[Array, "d r"]:
     r"""$GL$ of a whole field, from the factor: the velocity of $L$."""
-    total: Array | None = None
-    for term in terms:
-        moved = term.leaf.stretch(gaussian)
-        moved = term.left * moved if term.left.ndim == 0 else term.left @ moved
-        total = moved if total is None else total + moved
-    assert total is not None
-    return total
+    first, *rest = [_times(term.left, term.leaf.stretch(gaussian)) for term in terms]
+    return reduce(operator.add, rest, first)
 
 
 # The singular value decompositions below are called one by one in a batch; see `_lapack`. Their derivatives are written

@@ -21,13 +21,10 @@ class Hardmax(AbstractAttention):
 
     maps: Projections
     averages: ClassVar[bool] = True
+    not_gaussian: ClassVar[str | None] = "looks for the farthest point of the support, and a Gaussian has none"
 
     def __init__(self, Q: Any, K: Any, V: Any, *, query_bias: Any = None, key_bias: Any = None, value_bias: Any = None):
         self.maps = Projections(Q, K, V, query_bias, key_bias, value_bias)
-
-    @property
-    def not_gaussian(self) -> str:
-        return "looks for the farthest point of the support, and a Gaussian has none"
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         tokens = summed_tokens(mu, self.maps.keys(mu.points), values)

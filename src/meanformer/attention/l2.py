@@ -25,6 +25,8 @@ class L2(AbstractTempered):
     """
 
     averages: ClassVar[bool] = True
+    not_gaussian: ClassVar[str | None] = None
+    saturates: ClassVar[bool] = True
     __init__ = AbstractTempered.__init__  # named here for type checkers
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
@@ -33,14 +35,6 @@ class L2(AbstractTempered):
         queries = self.maps.queries(x) / unit
         mean, _ = fold_tokens(Average(), minus_squared_distance, queries, tokens, view.query_positions(mu))
         return mean
-
-    @property
-    def not_gaussian(self) -> None:
-        return None
-
-    @property
-    def saturates(self) -> bool:
-        return True
 
     @property
     def bounded_speed(self) -> Any:

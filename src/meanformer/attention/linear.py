@@ -27,6 +27,8 @@ class Linear(AbstractTempered):
     """
 
     averages: ClassVar[bool] = False
+    not_gaussian: ClassVar[str | None] = None
+    moved_by_mean: ClassVar[bool] = True
     __init__ = AbstractTempered.__init__  # named here for type checkers
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
@@ -36,14 +38,6 @@ class Linear(AbstractTempered):
             return queries @ (keys.T @ (mu.weights[:, None] * values))
         mixed = fold_tokens(Sum(_identity), dot, queries, summed_tokens(mu, keys, values), s)
         return prefix_divided(mixed, mu, view)
-
-    @property
-    def not_gaussian(self) -> None:
-        return None
-
-    @property
-    def moved_by_mean(self) -> bool:
-        return True
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$\Gamma(x)=\mathbb E[(Vy+b_v)(Ky+b_k)^\top](Qx+b_q)/\tau$, for any law with these moments."""

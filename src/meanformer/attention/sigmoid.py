@@ -1,6 +1,6 @@
 """Sigmoid attention."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -25,6 +25,9 @@ class Sigmoid(AbstractAttention):
     fails).
     """
 
+    not_gaussian: ClassVar[str | None] = (
+        "weighs with a factor that depends on the query nonlinearly (Stein's lemma, MATH e.2)"
+    )
     maps: Projections
     tau: Scalar
     bias: Scalar
@@ -51,10 +54,6 @@ class Sigmoid(AbstractAttention):
     @property
     def averages(self) -> bool:
         return not self.per_token
-
-    @property
-    def not_gaussian(self) -> str:
-        return "weighs with a factor that depends on the query nonlinearly (Stein's lemma, MATH e.2)"
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         count = mu.visible.sum().astype(x.dtype) if self.per_token else jnp.ones((), x.dtype)

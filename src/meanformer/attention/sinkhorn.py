@@ -46,6 +46,8 @@ class Sinkhorn(AbstractAttention):
     kernel: str = eqx.field(static=True)
     allow_large_causal: bool = eqx.field(static=True)
     averages: ClassVar[bool] = True
+    not_gaussian: ClassVar[str | None] = None
+    saturates: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -98,14 +100,6 @@ class Sinkhorn(AbstractAttention):
         if s is None:
             return self._mix_with(mu, self.potentials(mu).g, x, values)
         return self._prefix_mix(mu, x, values, s)[0]
-
-    @property
-    def not_gaussian(self) -> None:
-        return None
-
-    @property
-    def saturates(self) -> bool:
-        return True
 
     @property
     def bounded_speed(self) -> bool:

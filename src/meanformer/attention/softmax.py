@@ -28,16 +28,13 @@ class Softmax(AbstractTempered):
     """
 
     averages: ClassVar[bool] = True
+    not_gaussian: ClassVar[str | None] = None
     __init__ = AbstractTempered.__init__  # named here for type checkers
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         tokens = averaged_tokens(mu, self.maps.keys(mu.points), values)
         mean, _ = fold_tokens(Average(), dot, self.maps.queries(x) / self.tau, tokens, view.query_positions(mu))
         return mean
-
-    @property
-    def not_gaussian(self) -> None:
-        return None
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$\bar y(x)=m+\Sigma K^\top(Qx+b_q)/\tau$."""

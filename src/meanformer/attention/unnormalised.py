@@ -22,11 +22,8 @@ class Unnormalised(AbstractTempered):
     """
 
     averages: ClassVar[bool] = False
+    not_gaussian: ClassVar[str | None] = "multiplies by the exponential of a quadratic function of the query"
     __init__ = AbstractTempered.__init__  # named here for type checkers
-
-    @property
-    def not_gaussian(self) -> str:
-        return "multiplies by the exponential of a quadratic function of the query"
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         tokens = averaged_tokens(mu, self.maps.keys(mu.points), values)

@@ -25,9 +25,7 @@ class Sigmoid(AbstractAttention):
     fails).
     """
 
-    not_gaussian: ClassVar[str | None] = (
-        "weighs with a factor that depends on the query nonlinearly (Stein's lemma, MATH e.2)"
-    )
+    not_gaussian: ClassVar[str | None] = "weighs by a nonlinear function of the query (Stein's lemma, MATH e.2)"
     maps: Projections
     tau: Scalar
     bias: Scalar

@@ -84,6 +84,10 @@ if TYPE_CHECKING:
     from meanformer.gaussian.fates import fates as fates
     from meanformer.measures.cloud import PointCloud as PointCloud
     from meanformer.measures.cloud import stack_clouds as stack_clouds
+    from meanformer.measures.convert import to_cloud as to_cloud
+    from meanformer.measures.convert import to_density as to_density
+    from meanformer.measures.convert import to_gaussian as to_gaussian
+    from meanformer.measures.density import Density as Density
     from meanformer.measures.gaussian import Gaussian as Gaussian
     from meanformer.measures.gaussian import gaussian_mixture as gaussian_mixture
     from meanformer.measures.laws import empirical as empirical
@@ -109,6 +113,10 @@ _EXPORTS: dict[str, str] = {
     "PointCloud": "meanformer.measures.cloud",
     "stack_clouds": "meanformer.measures.cloud",
     "Gaussian": "meanformer.measures.gaussian",
+    "Density": "meanformer.measures.density",
+    "to_cloud": "meanformer.measures.convert",
+    "to_gaussian": "meanformer.measures.convert",
+    "to_density": "meanformer.measures.convert",
     "uniform_ball": "meanformer.measures.laws",
     "uniform_cube": "meanformer.measures.laws",
     "uniform_sphere": "meanformer.measures.laws",

@@ -6,12 +6,13 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from ..measures.cloud import PointCloud
+from ..measures.density import Density
 from .base import AbstractField, check_field
 from .schedule import check_velocity
 
 
-def velocity(field: AbstractField, mu: PointCloud, t: Any = 0.0) -> Float[Array, "n d"]:
-    r"""$\Gamma_\mu(x_i)$ at the tokens of `mu`; masked fields use their positions.
+def velocity(field: AbstractField, mu: PointCloud | Density, t: Any = 0.0) -> Float[Array, "n d"]:
+    r"""$\Gamma_\mu(x_i)$ at the tokens of `mu` (the cells of a density); masked fields use their positions.
 
     ```python
     mf.velocity(mf.Softmax(Q, K, V), tokens)     # shape (n, d)
@@ -19,6 +20,7 @@ def velocity(field: AbstractField, mu: PointCloud, t: Any = 0.0) -> Float[Array,
     """
     t = checks.scalar(t, "t")
     check_velocity(field, mu, t)
+    mu = mu.cloud() if isinstance(mu, Density) else mu
     return field(mu, mu.points, t)
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
 from ..measures.cloud import PointCloud, check_range
+from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from .closure import Closure, check_closure, closure_of, refuse_closure
 from .view import Term, View, compose
@@ -43,12 +44,13 @@ class AbstractField(eqx.Module):
     def terms(self, t: Scalar) -> tuple[Term, ...]:
         """The field at time `t` as a sum of leaves."""
 
-    def __call__(self, mu: PointCloud, x: Any, t: Any = 0.0, *, s: Any = None) -> Float[Array, "m v"]:
+    def __call__(self, mu: PointCloud | Density, x: Any, t: Any = 0.0, *, s: Any = None) -> Float[Array, "m v"]:
         r"""$\Gamma_\mu(x)$ at the query points `x`, shape `(m, d)`.
 
         **Arguments:** `mu` the context; `t` the time, for scheduled weights; `s` positions of the queries, for masked
         fields, shape `(m,)` (the tokens' own when `x` is `mu.points`).
         """
+        mu = mu.cloud() if isinstance(mu, Density) else mu
         x, t, s = _checked_queries(self, mu, x, t, s)
         field, mu, x, t, s = cast((self, mu, x, t, s), common_dtype(self.terms(t), mu, x))
         return _evaluate(field, mu, x, t, View(s))
@@ -251,14 +253,14 @@ def check_field(field: Any, mu: Any, t: Scalar, where: str = "") -> None:
             check_closure(term)
         _outputs(field, mu, t, where)
         return
-    if not isinstance(mu, PointCloud):
+    if not isinstance(mu, (PointCloud, Density)):
         checks.refuse(
-            "the measure must be a PointCloud or a Gaussian",
+            "the measure must be a PointCloud, a Gaussian or a Density",
             got=checks.described(mu),
-            expected="mf.PointCloud(points), or mf.Gaussian(mean, cov)",
+            expected="mf.PointCloud(points), mf.Gaussian(mean, cov), or a mf.Density",
             remedy="wrap an array of tokens in mf.PointCloud; draw from a law with .sample(n, key=key)",
         )
-    if mu.points.ndim != 2:
+    if isinstance(mu, PointCloud) and mu.points.ndim != 2:
         checks.refuse(
             "a field acts on one cloud at a time",
             got=f"points of shape {mu.points.shape}",
@@ -278,7 +280,7 @@ def _masked(field: AbstractField, t: Scalar) -> bool:
     )
 
 
-def _outputs(field: AbstractField, mu: PointCloud | Gaussian, t: Scalar, where: str) -> list[tuple[str, int]]:
+def _outputs(field: AbstractField, mu: PointCloud | Gaussian | Density, t: Scalar, where: str) -> list[tuple[str, int]]:
     """The name of each leaf and the dimension of what it gives; refuses a leaf that does not take what it is given."""
     outputs = []
     for term in field.terms(t):
@@ -318,7 +320,7 @@ def _outputs(field: AbstractField, mu: PointCloud | Gaussian, t: Scalar, where: 
     return outputs
 
 
-def _check_gains(norm: Any, mu: PointCloud | Gaussian, name: str) -> None:
+def _check_gains(norm: Any, mu: PointCloud | Gaussian | Density, name: str) -> None:
     for gain in ("scale", "bias"):
         vector = getattr(norm, gain, None)
         if vector is not None and vector.shape[0] != mu.d:

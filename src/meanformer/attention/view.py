@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from ..measures.cloud import PointCloud
+from ..measures.density import Density
 
 if TYPE_CHECKING:
     from .base import AbstractLeaf
@@ -22,17 +23,17 @@ class View(eqx.Module):
     causal: bool = eqx.field(static=True, default=False)
     prefix: bool = eqx.field(static=True, default=False)
 
-    def query_positions(self, mu: PointCloud) -> Float[Array, " m"] | None:
+    def query_positions(self, mu: PointCloud | Density) -> Float[Array, " m"] | None:
         """Positions of the queries if the view is causal (refused when there are none), else None."""
         if not self.causal:
             return None
         if mu.positions is None or self.s is None:
-            missing = "the tokens have none" if mu.positions is None else "the query points have none"
+            missing = "the measure has none" if mu.positions is None else "the query points have none"
             checks.refuse(
                 "masked attention needs positions",
                 got=missing,
                 expected="a position s in [0, 1] for each token and each query",
-                remedy="use tokens.with_positions(); for other query points pass s=",
+                remedy="use tokens.with_positions(), or to_density(..., positions=...); for other query points pass s=",
             )
         return self.s
 

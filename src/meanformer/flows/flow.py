@@ -14,10 +14,14 @@ from .. import _checks as checks
 from .._progress import Progress
 from .._types import cast, is_traced
 from ..attention.base import AbstractField
+from ..diagnostics.bounds import support_bound
 from ..gaussian.march import IMPLICIT_SIZE
 from ..measures.cloud import PointCloud
+from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from ..spaces import AbstractSpace
+from .densities import DensitySystem, density_run, refuse_for_densities
+from .domain import covering, scouts
 from .endless import endless_run, with_fate
 from .frames import Rescaled
 from .gaussians import GaussianSystem
@@ -33,7 +37,7 @@ TRACED_STEPS = 4096
 
 def flow(
     field: AbstractField | Sequence[AbstractField],
-    measure: PointCloud | Gaussian,
+    measure: PointCloud | Gaussian | Density,
     t1: Any,
     *,
     t0: Any = 0.0,
@@ -49,13 +53,15 @@ def flow(
     progress: bool | None = None,
     adjoint: diffrax.AbstractAdjoint | None = None,
 ) -> Trajectory:
-    r"""Solve the Transformer PDE from `t0` to `t1`: $\dot x_i=\Gamma_\mu(x_i)$ for tokens, and for a Gaussian its exact
-    closure $\dot m=u$, $\dot\Sigma=G\Sigma+\Sigma G^\top$ (MATH e.1).
+    r"""Solve the Transformer PDE from `t0` to `t1`: $\dot x_i=\Gamma_\mu(x_i)$ for tokens, for a Gaussian its exact
+    closure $\dot m=u$, $\dot\Sigma=G\Sigma+\Sigma G^\top$ (MATH e.1), and for a density
+    $\partial_t\rho+\operatorname{div}(\rho\,\Gamma_\rho)=0$ on its grid.
 
     **Arguments:**
 
-    - `field`, `measure`: an attention field, and a `PointCloud` or a `Gaussian`. A list of fields is one field per
-      layer: equal pieces of the time span, which no step crosses.
+    - `field`, `measure`: an attention field, and a `PointCloud`, a `Gaussian` or a `Density`. A list of fields is one
+      field per layer: equal pieces of the time span, which no step crosses. The grid of a density is extended so far
+      that its mass stays inside; its steps, and so its accuracy, follow from the cells.
     - `t1`, `t0`: the time span. With `t1=jnp.inf` a Gaussian runs until its fate is known: see `run.fate`.
     - `solver`: a name ("tsit5", "dopri8", "euler", "kvaerno5", "rodas5p", ...) or a diffrax solver; the default is
       "tsit5" for tokens and "rodas5p", which is implicit, for Gaussians (also "tsit5" if they are large, or traced).
@@ -85,6 +91,10 @@ def flow(
     if isinstance(system, GaussianSystem) and not is_traced(t1) and float(t1) == np.inf:
         unused = {"solver": solver, "atol": atol, "step": step, "adjoint": adjoint}
         return endless_run(system, t0, rtol, save, stop, max_steps, progress, unused, began)
+    if isinstance(system, DensitySystem):
+        unused = {"solver": solver, "rtol": rtol, "atol": atol, "step": step, "adjoint": adjoint}
+        refuse_for_densities(**unused, space=space, frame=frame)
+        return _density_flow(system, t0, t1, save, stop, max_steps, progress, began)
     if solver is None:
         traced = is_traced(system, t0, t1) or schedule_is_traced(system.field, t0)
         stiff = isinstance(system, GaussianSystem) and system.unknowns <= IMPLICIT_SIZE and not traced
@@ -116,3 +126,27 @@ def flow(
     with Progress(progress, float(t0), float(t1)) as bar:
         run = host_run(system, parts, solver, control, rules, limit, times, t0, bar, began, seconds)
     return with_fate(run, t0, control) if isinstance(system, GaussianSystem) else run
+
+
+def _density_flow(
+    system: DensitySystem, t0: Any, t1: Any, save: Any, stop: Any, max_steps: Any, progress: bool | None, began: float
+) -> Trajectory:
+    """A density by finite volumes, on a grid that holds it until the end."""
+    field, rho = system.field, system.mu
+    if is_traced(system, t0, t1, save, jnp.zeros(()) + 0) or schedule_is_traced(field, t0):
+        checks.refuse(
+            "the flow of a density cannot be traced",
+            got="a density, a field or times under jit, vmap or grad",
+            expected="known numbers",
+            remedy="differentiate a flow of tokens: mf.flow(field, mf.to_cloud(rho), t1)",
+        )
+    rules, seconds = resolve_stop(stop, rho, t0)
+    limit = checks.whole(100_000 if max_steps is None else max_steps, "max_steps")
+    progress = None if progress is None else checks.flag(progress, "progress")
+    ahead = scouts(rho)
+    run = flow(field, ahead, t1, t0=t0, rtol=1e-3, atol=1e-3 * float(ahead.radius) or 1e-3, save=9, progress=False)
+    system = DensitySystem(field, covering(rho, run, support_bound(field, ahead, t1, t0)))
+    times = with_breaks(resolve_save(save, t0, t1, system.state_bytes), field, t0, t1)
+    with Progress(progress, float(t0), float(t1)) as bar:
+        parts = pieces(system, t0, t1)
+        return density_run(system, parts, cast(rules, system.dtype), limit, times, t0, bar, began, seconds)

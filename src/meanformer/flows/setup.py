@@ -15,8 +15,10 @@ from ..attention.base import AbstractField
 from ..attention.hardmax import Hardmax
 from ..attention.schedule import Piecewise, Scheduled, breaks_of, check_velocity, frozen, pieces_of
 from ..attention.solved import check_masked_sinkhorn
+from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from ..spaces import Euclidean, resolve_space
+from .densities import DensitySystem
 from .frames import Original, Rescaled
 from .gaussians import GaussianSystem
 from .particles import ParticleSystem
@@ -43,6 +45,8 @@ def checked_system(
     if isinstance(measure, Gaussian):
         refuse_for_gaussians(space, frame)
         return GaussianSystem(field, measure), t0, t1
+    if isinstance(measure, Density):
+        return DensitySystem(field, measure), t0, t1
     for piece in pieces_of(field):
         check_masked_sinkhorn(piece, measure, t0)
     space = resolve_space(space, measure.points)

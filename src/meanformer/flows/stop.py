@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool
 from .. import _checks as checks
 from .._types import Scalar
 from ..measures.cloud import PointCloud
+from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 
 
@@ -22,14 +23,15 @@ class AbstractStop(eqx.Module):
     """A rule that is asked after every accepted step, inside the compiled run."""
 
     @abc.abstractmethod
-    def __call__(self, mu: PointCloud | Gaussian, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
+    def __call__(self, mu: PointCloud | Gaussian | Density, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
         """Whether to stop; `velocity()` computes the velocities of the tokens."""
 
 
 class Stationary(AbstractStop):
     r"""Stop when no visible token moves faster than `speed` (per unit of time, in the run's frame).
 
-    For a Gaussian: when $|\dot m|$ and $\|\dot\Sigma\|_F$ are below `speed`.
+    For a Gaussian: when $|\dot m|$ and $\|\dot\Sigma\|_F$ are below `speed`; for a density:
+    $\int|\Gamma_\rho|^2d\rho$ below its square.
     """
 
     speed: Scalar
@@ -37,24 +39,30 @@ class Stationary(AbstractStop):
     def __init__(self, speed: Any = 1e-6):
         self.speed = checks.positive(speed, "speed", "tokens hardly ever stop completely")
 
-    def __call__(self, mu: PointCloud | Gaussian, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
+    def __call__(self, mu: PointCloud | Gaussian | Density, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
         if isinstance(mu, Gaussian):
             return jnp.stack([jnp.linalg.norm(part) for part in velocity()]).max() < self.speed
+        if isinstance(mu, Density):
+            return velocity() < self.speed
         speeds = jnp.where(mu.visible, jnp.linalg.norm(velocity(), axis=-1), 0)
         return speeds.max() < self.speed.astype(speeds.dtype)
 
 
 class RadiusAbove(AbstractStop):
-    r"""Stop when a visible token leaves the ball of `radius`; a Gaussian, when $\int|x|^2d\mu>$ `radius` squared."""
+    r"""Stop when a visible token leaves the ball of `radius`; a Gaussian or a density, when $\int|x|^2d\mu>$ `radius`
+    squared.
+    """
 
     radius: Scalar
 
     def __init__(self, radius: Any):
         self.radius = checks.positive(radius, "radius", "the radius of a ball around 0")
 
-    def __call__(self, mu: PointCloud | Gaussian, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
+    def __call__(self, mu: PointCloud | Gaussian | Density, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
         if isinstance(mu, Gaussian):
             return jnp.sqrt(jnp.trace(mu.second_moment)) > self.radius
+        if isinstance(mu, Density):
+            return jnp.sqrt(jnp.trace(mu.covariance) + jnp.sum(mu.mean**2)) > self.radius
         return mu.radius > self.radius.astype(mu.points.dtype)
 
 
@@ -63,7 +71,7 @@ class _When(AbstractStop):
 
     function: Callable[[Any, Scalar], Any]
 
-    def __call__(self, mu: PointCloud | Gaussian, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
+    def __call__(self, mu: PointCloud | Gaussian | Density, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
         return jnp.asarray(self.function(mu, t), bool)
 
 

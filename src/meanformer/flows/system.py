@@ -1,4 +1,4 @@
-"""What a solver integrates: the one interface of tokens and Gaussians."""
+"""What a solver integrates: the one interface of tokens, Gaussians and densities."""
 
 import abc
 from typing import Any
@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool
 
 from .._types import Scalar
 from ..attention.base import AbstractField
+from ..attention.schedule import breaks_of, frozen
 
 
 class AbstractSystem(eqx.Module):
@@ -74,6 +75,27 @@ class AbstractSystem(eqx.Module):
         """Whether the measure of a snapshot is finite."""
         return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(snapshot))
 
+    def between(self, times: Array, saved: Any, k: Any, t: Scalar) -> Any:
+        """The state at `t`, from the states and velocities at save times `k` and `k + 1`."""
+        system = self
+        if breaks_of(self.field):  # breaks are save times, so the weights are continuous between two of those
+            middle = float(np.asarray(times)[k : k + 2].mean())
+            system = eqx.tree_at(lambda s: s.field, self, frozen(self.field, middle))
+
+        def end(i: Array | int) -> tuple[Any, Any]:
+            y = system.restored(jax.tree.map(lambda a: a[i], saved))
+            return y, _velocity(system, times[i], y)
+
+        (y0, v0), (y1, v1) = end(k), end(k + 1)
+        h = times[k + 1] - times[k]
+        u = (t - times[k]) / h
+
+        def between(p0: Array, v0: Array, p1: Array, v1: Array) -> Array:
+            value = (2 * u**3 - 3 * u**2 + 1) * p0 + (3 * u**2 - 2 * u**3) * p1
+            return value + h * ((u**3 - 2 * u**2 + u) * v0 + (u**3 - u**2) * v1)
+
+        return system.retract(jax.tree.map(between, y0, v0, y1, v1))
+
     def sinkhorn_excess(self, t: Scalar, y: Any) -> tuple[Array, Array] | None:
         """The largest marginal error of the Sinkhorn problems solved at a state, and whether one is unsolved."""
         return None
@@ -82,3 +104,8 @@ class AbstractSystem(eqx.Module):
 def is_finite(tree: Any) -> Bool[Array, ""]:
     """Whether all numbers of a tree are finite."""
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
+
+
+@eqx.filter_jit
+def _velocity(system: AbstractSystem, t: Scalar, y: Any) -> Any:
+    return system.velocity(t, y)

@@ -9,10 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
-from .._types import Scalar, cast, is_traced
-from ..attention.schedule import breaks_of, frozen
+from .._types import cast, is_traced
+from ..attention.schedule import breaks_of
 from ..diagnostics.clusters import Clusters, clusters
 from ..fate import Fate
+from ..measures.cloud import PointCloud
+from ..measures.density import Density
+from ..measures.gaussian import Gaussian
 from ..outcome import Outcome
 from .frames import Original
 from .particles import ParticleSystem
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
 class Trajectory(eqx.Module):
     """A run: the measure at its save times, how it ended, and what it took.
 
-    - `times`, shape `(T,)`, and `states`, one `PointCloud` or `Gaussian` with a leading time axis, in the run's frame;
+    - `times`, shape `(T,)`, and `states`, one `PointCloud`, `Gaussian` or `Density` with a leading time axis, in the
+      run's frame;
     - `final`, the last resolved state, and `outcome`, how the computing ended, in words;
     - `fate`, what becomes of a Gaussian: blow-up, divergence, convergence with its rank, or undecided;
     - `at(t)`, the state between save times; `original()`, out of a rescaled frame;
@@ -76,7 +80,9 @@ class Trajectory(eqx.Module):
         return Trajectory(self.times, saved, last, self.outcome, self.stats, system, self.discrete)
 
     def at(self, t: Any) -> Any:
-        """The state at time `t`, by cubic Hermite interpolation between save times (fourth order in their spacing)."""
+        """The state at time `t`, by cubic Hermite interpolation between save times (fourth order in their spacing); of
+        densities the mixture of those at the two save times, which is a density.
+        """
         if self.discrete:
             checks.refuse(
                 "layers have no state between layers",
@@ -108,7 +114,7 @@ class Trajectory(eqx.Module):
             k = int(
                 np.clip(np.searchsorted(np.asarray(self.times), float(t), side="right") - 1, 0, len(self.times) - 2)
             )
-        return self.system.measure(_hermite(self.system, self.times, self.saved, k, t))
+        return self.system.measure(self.system.between(self.times, self.saved, k, t))
 
     def clusters(self, tolerance: float = 0.01) -> Clusters:
         """The clusters of the final state: see `mf.clusters`."""
@@ -141,24 +147,27 @@ class Trajectory(eqx.Module):
         return f"<Trajectory: {'traced' if is_traced(self.saved) or self.times.ndim != 1 else self.summary()}>"
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
-        """A picture of the tokens and their paths (d = 1, 2, 3), or of the covariance, as matplotlib axes.
+        """A picture of the tokens and their paths (d = 1, 2, 3), of the covariance, or of the density, as axes of
+        matplotlib.
 
-        `run.plot().figure.savefig("run.png")` writes it to a file. Options: see `meanformer.plots.tokens.plot_run` and
-        `meanformer.plots.gaussians.plot_gaussian_run`.
+        `run.plot().figure.savefig("run.png")` writes it to a file. Options: see `meanformer.plots.tokens.plot_run`,
+        `meanformer.plots.gaussians.plot_gaussian_run` and `meanformer.plots.densities.plot_density_run`.
         """
+        from ..plots.densities import plot_density_run
         from ..plots.gaussians import plot_gaussian_run
         from ..plots.tokens import plot_run
 
-        return (plot_run if isinstance(self.system, ParticleSystem) else plot_gaussian_run)(self, ax=ax, **options)
+        pictures = {PointCloud: plot_run, Gaussian: plot_gaussian_run, Density: plot_density_run}
+        return pictures[type(self.system.mu)](self, ax=ax, **options)
 
     def animate(self, path: Any, **options: Any) -> Any:
         """An animation of the tokens, written to `path` (.gif). Options: see `meanformer.plots.tokens.animate_run`."""
         if not isinstance(self.system, ParticleSystem):
             checks.refuse(
                 "an animation shows tokens",
-                got="the run of a Gaussian",
+                got=f"the run of a {type(self.system.mu).__name__}",
                 expected="a run of a PointCloud",
-                remedy="use run.plot(), or flow tokens: mf.flow(field, gaussian.sample(1000, key=key), t1)",
+                remedy="use run.plot(), or flow tokens: mf.flow(field, mf.to_cloud(mu, 1000, key=key), t1)",
             )
         from ..plots.tokens import animate_run
 
@@ -167,6 +176,8 @@ class Trajectory(eqx.Module):
 
 def _arrays(system: AbstractSystem, saved: Any) -> dict[str, Any]:
     """The variables of a dataset: names, axes, values."""
+    if isinstance(system.mu, Density):
+        return _density_arrays(system.mu, *saved)
     if not isinstance(system, ParticleSystem):
         mean, factor = saved
         cov = np.einsum("tir,tjr->tij", factor, factor)
@@ -185,27 +196,16 @@ def _arrays(system: AbstractSystem, saved: Any) -> dict[str, Any]:
     return data
 
 
-def _hermite(system: AbstractSystem, times: Array, saved: Any, k: Array | int, t: Scalar) -> Any:
-    """The state at `t`, from the states and velocities at save times `k` and `k + 1`."""
-    if breaks_of(system.field):  # breaks are save times, so the weights are continuous between two of those
-        middle = float(np.asarray(times)[k : k + 2].mean())
-        system = eqx.tree_at(lambda s: s.field, system, frozen(system.field, middle))
-
-    def end(i: Array | int) -> tuple[Any, Any]:
-        y = system.restored(jax.tree.map(lambda a: a[i], saved))
-        return y, _velocity(system, times[i], y)
-
-    (y0, v0), (y1, v1) = end(k), end(k + 1)
-    h = times[k + 1] - times[k]
-    u = (t - times[k]) / h
-
-    def between(p0: Array, v0: Array, p1: Array, v1: Array) -> Array:
-        value = (2 * u**3 - 3 * u**2 + 1) * p0 + (3 * u**2 - 2 * u**3) * p1
-        return value + h * ((u**3 - 2 * u**2 + u) * v0 + (u**3 - u**2) * v1)
-
-    return system.retract(jax.tree.map(between, y0, v0, y1, v1))
-
-
-@eqx.filter_jit
-def _velocity(system: AbstractSystem, t: Scalar, y: Any) -> Any:
-    return system.velocity(t, y)
+def _density_arrays(rho: Density, masses: Any, lost: Any) -> dict[str, Any]:
+    rows = () if rho.positions is None else ("position",)
+    axes = tuple(f"x{a + 1}" for a in range(rho.d))
+    data: dict[str, Any] = {
+        "masses": (("time", *rows, *axes), masses),
+        "density": (("time", *rows, *axes), masses / np.prod(np.asarray(rho.spacing))),
+        "mass_lost": (("time",), lost),
+    }
+    for a, name in enumerate(axes):
+        data[name] = ((name,), np.asarray(rho.centres(a)))
+    if rho.positions is not None:
+        data["position"] = (("position",), np.asarray(rho.positions))
+    return data

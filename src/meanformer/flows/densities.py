@@ -1,0 +1,246 @@
+"""Densities: the Transformer PDE itself, on a grid."""
+
+import time as clock
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int
+
+from .. import _checks as checks
+from .._progress import Progress
+from .._types import Scalar
+from ..attention.base import AbstractField
+from ..attention.solved import sinkhorn_excess
+from ..attention.view import View
+from ..measures.cloud import PointCloud
+from ..measures.density import Density, grid_points, with_masses
+from ..outcome import Ending, Outcome
+from .finite_volume import courant_rate, divergence
+from .stop import AbstractStop
+from .system import AbstractSystem, is_finite
+from .trajectory import Trajectory
+
+# Up to 1/2 keeps masses positive while the velocity does not grow within a step.
+COURANT = 0.45
+# Steps between two looks of the host at the clock.
+SEGMENT_PAIRS = 1e9
+SEGMENT_STEPS = 64
+
+
+class DensitySystem(AbstractSystem):
+    r"""$\partial_t\rho+\operatorname{div}(\rho\,\Gamma_\rho)=0$ by finite volumes; positions never move.
+
+    The field acts on the cells as weighted tokens at their centres, and is asked at the faces. The state is the
+    masses and the mass lost over the edge.
+    """
+
+    field: AbstractField
+    mu: Density
+
+    def start(self) -> tuple[Array, Array]:
+        return self.mu.masses, jnp.zeros((), self.dtype)
+
+    def face_velocities(self, t: Scalar, y: Any) -> tuple[Array, ...]:
+        """The normal velocities at the faces along each axis; the field is asked once, for all faces."""
+        rho = self.measure(y)
+        cells, d = rho.cells, rho.d
+        rows: tuple[int, ...] = () if rho.positions is None else (rho.positions.shape[0],)
+        points, shapes = [], []
+        for a in range(d):
+            axes = tuple(rho.edges(b) if a == b else rho.centres(b) for b in range(d))
+            points.append(grid_points(axes))
+            shapes.append((*rows, *(cells[b] + (a == b) for b in range(d))))
+        x, s = jnp.concatenate(points), None
+        if rho.positions is not None:
+            s = jnp.repeat(rho.positions, x.shape[0])
+            x = jnp.tile(x, (rho.positions.shape[0], 1))
+        velocity = self.field.evaluate(rho.cloud(), x, t, View(s))
+        ends = np.cumsum([0, *(np.prod(shape) for shape in shapes)])
+        return tuple(velocity[ends[a] : ends[a + 1], a].reshape(shapes[a]) for a in range(d))
+
+    def velocity(self, t: Scalar, y: Any, args: Any = None) -> tuple[Array, Array]:
+        return divergence(y[0], self.face_velocities(t, y), self.mu.spacing)
+
+    def measure(self, y: Any) -> Density:
+        return with_masses(self.mu, y[0])
+
+    def moments_of_speed(self, t: Scalar, y: Any) -> Array:
+        r"""The root of $\int|\Gamma_\rho|^2d\rho$."""
+        cloud = self.measure(y).cloud()
+        velocity = self.field.evaluate(cloud, cloud.points, t, View(cloud.positions))
+        return jnp.sqrt(cloud.weights @ jnp.sum(velocity**2, axis=1))
+
+    def snapshot(self, t: Scalar, y: Any) -> Any:
+        return y
+
+    def restored(self, snapshot: Any) -> Any:
+        return snapshot
+
+    def states(self, snapshots: Any) -> Density:
+        return self.measure(snapshots)
+
+    def between(self, times: Array, saved: Any, k: Any, t: Scalar) -> Any:
+        """Linear in time: a mixture of two densities is a density."""
+        u = (t - times[k]) / (times[k + 1] - times[k])
+        return jax.tree.map(lambda a: (1 - u) * a[k] + u * a[k + 1], saved)
+
+    @property
+    def size(self) -> int:
+        return self.mu.masses.size
+
+    @property
+    def state_bytes(self) -> int:
+        return self.mu.masses.size * self.dtype.itemsize
+
+    @property
+    def dtype(self) -> Any:
+        return self.mu.masses.dtype
+
+    def summary(self) -> str:
+        return f"a density on {' x '.join(map(str, self.mu.cells))} cells in R^{self.mu.d}"
+
+    def sinkhorn_excess(self, t: Scalar, y: Any) -> tuple[Array, Array] | None:
+        return sinkhorn_excess(self.field, _cells(self, y), t)
+
+
+@eqx.filter_jit
+def _cells(system: DensitySystem, y: Any) -> PointCloud:
+    return system.measure(y).cloud()
+
+
+class _Advance(eqx.Module):
+    """Where a piece of a run has come to."""
+
+    y: Any
+    t: Scalar
+    steps: Int[Array, ""]
+    rejected: Int[Array, ""]
+    shrink: Scalar
+    stopped: Bool[Array, ""]
+    failed: Bool[Array, ""]
+
+
+@eqx.filter_jit
+def _advance(
+    system: DensitySystem, rules: tuple[AbstractStop, ...], y: Any, t: Scalar, t1: Scalar, limit: int
+) -> _Advance:
+    """Steps of Heun's method (strong stability preserving) towards `t1`, as long as the velocities allow."""
+    smallest = 16 * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(t1))
+
+    def go_on(now: _Advance) -> Array:
+        return (now.t < t1) & (now.steps + now.rejected < limit) & ~now.stopped & ~now.failed
+
+    def step(now: _Advance) -> _Advance:
+        u = system.face_velocities(now.t, now.y)
+        rate = courant_rate(u, system.mu.spacing)
+        left = t1 - now.t
+        # Steps of equal length to the end, rather than a sliver at last.
+        count = jnp.ceil(left * rate / (COURANT * now.shrink))
+        dt = left / jnp.maximum(count, 1)
+        slope = divergence(now.y[0], u, system.mu.spacing)
+        first = jax.tree.map(lambda a, k: a + dt * k, now.y, slope)
+        second = jax.tree.map(lambda a, k: a + dt * k, first, system.velocity(now.t + dt, first))
+        new = jax.tree.map(lambda a, b: (a + b) / 2, now.y, second)
+        finite = is_finite(new) & jnp.isfinite(rate)
+        # A velocity that grows within the step may take more than there is: the step was too long.
+        kept = finite & (first[0].min() >= 0) & (new[0].min() >= 0)
+        y = jax.tree.map(lambda a, b: jnp.where(kept, a, b), new, now.y)
+        reached = jnp.where(kept, jnp.where(count <= 1, t1, now.t + dt), now.t)
+        stopped = jnp.asarray(False)
+        for rule in rules:
+            asked = rule(system.measure(y), reached, lambda: system.moments_of_speed(reached, y))
+            stopped = stopped | (kept & asked)
+        return _Advance(
+            y=y,
+            t=reached,
+            steps=now.steps + kept,
+            rejected=now.rejected + ~kept,
+            shrink=jnp.where(kept, 1.0, now.shrink / 2).astype(t.dtype),
+            stopped=stopped,
+            failed=~jnp.isfinite(rate) | (~kept & (dt < smallest)),
+        )
+
+    none = jnp.zeros((), int)
+    start = _Advance(y, t, none, none, jnp.ones((), t.dtype), jnp.asarray(False), jnp.asarray(False))
+    return jax.lax.while_loop(go_on, step, start)
+
+
+def density_run(
+    system: DensitySystem,
+    pieces: list[tuple[AbstractSystem, Scalar]],
+    rules: tuple[AbstractStop, ...],
+    limit: int,
+    times: Array,
+    t0: Scalar,
+    bar: Progress,
+    began: float,
+    seconds: float,
+) -> Trajectory:
+    """From save time to save time, and from break to break; between them the host looks at clock and Sinkhorn."""
+    y, t, ending = system.start(), t0, Ending.REACHED
+    known = np.asarray(times)
+    kept: list[tuple[float, Any]] = [(float(t0), y)] if known[0] == float(t0) else []
+    stats: dict[str, Any] = {"steps": 0, "rejected": 0}
+    faces = system.mu.d * system.size
+    usual = int(np.clip(SEGMENT_PAIRS / (2 * faces * system.size), 1, SEGMENT_STEPS))
+    for piece, end in pieces:
+        assert isinstance(piece, DensitySystem)
+        inside = [time for time in known if float(t) < time <= float(end)]
+        stops = inside if inside and inside[-1] == float(end) else [*inside, float(end)]
+        for stop in stops:
+            while float(t) < stop and ending == Ending.REACHED:
+                ending = _look_at_sinkhorn(piece, t, y, stats)
+                budget = min(usual, limit - stats["steps"] - stats["rejected"])
+                if ending == Ending.REACHED and budget <= 0:
+                    ending = Ending.STEP_LIMIT
+                if ending != Ending.REACHED:
+                    break
+                now = _advance(piece, rules, y, t, jnp.asarray(stop, t.dtype), budget)
+                y, t = now.y, now.t
+                stats["steps"] += int(now.steps)
+                stats["rejected"] += int(now.rejected)
+                bar.update(float(t), stats["steps"])
+                if bool(now.failed):
+                    ending = Ending.NOT_FINITE
+                elif bool(now.stopped) or (float(t) < stop and clock.monotonic() - began > seconds):
+                    ending = Ending.STOPPED
+            if ending != Ending.REACHED:
+                break
+            if stop in known:
+                kept.append((stop, y))
+            if clock.monotonic() - began > seconds and stop < float(pieces[-1][1]):
+                ending = Ending.STOPPED
+                break
+        if ending != Ending.REACHED:
+            break
+    if ending == Ending.REACHED:
+        ending = _look_at_sinkhorn(pieces[-1][0], t, y, stats)
+    if not kept or (float(t) > kept[-1][0] and ending != Ending.REACHED):
+        kept.append((float(t), y))
+    saved = jax.tree.map(lambda *a: jnp.stack(a), *(row for _, row in kept))
+    stats |= {"mass_lost": float(y[1]), "smallest": float(saved[0].min()), "seconds": clock.monotonic() - began}
+    outcome = Outcome(jnp.asarray(int(ending)), t)
+    return Trajectory(jnp.asarray([time for time, _ in kept], t.dtype), saved, y, outcome, stats, system, False)
+
+
+def _look_at_sinkhorn(piece: AbstractSystem, t: Scalar, y: Any, stats: dict[str, Any]) -> Ending:
+    excess = piece.sinkhorn_excess(t, y)
+    if excess is None:
+        return Ending.REACHED
+    stats["sinkhorn_error"] = max(stats.get("sinkhorn_error", 0.0), float(excess[0]))
+    return Ending.SINKHORN_STALLED if bool(excess[1]) else Ending.REACHED
+
+
+def refuse_for_densities(**unused: Any) -> None:
+    """A density flows by its own scheme, in Euclidean space and in the original frame, outside of tracing."""
+    given = [name for name, value in unused.items() if value is not None]
+    if given:
+        checks.refuse(
+            "a density flows by finite volumes, in the original frame of Euclidean space",
+            got=", ".join(f"{name}=" for name in given),
+            expected="no solver, tolerances, step, space, frame or adjoint",
+            remedy="refine the grid for accuracy; flow tokens for other spaces and frames",
+        )

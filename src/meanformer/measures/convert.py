@@ -1,0 +1,263 @@
+"""From one representation of a measure to another: tokens, Gaussians, densities."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import jax.scipy.stats as stats
+import numpy as np
+from jaxtyping import Array
+
+from .. import _checks as checks
+from .._types import Key, cast, common_dtype
+from .cloud import PointCloud
+from .density import MAX_DIMENSION, Density, cell_shares, checked_box, grid_points
+from .gaussian import Gaussian, Mixture
+from .laws import UniformBall, UniformCube
+
+# A Gaussian beyond so many standard deviations has a mass below the rounding of one.
+DEVIATIONS = 8.0
+
+
+def to_gaussian(mu: Any) -> Gaussian:
+    r"""The Gaussian with the mean and the covariance of a measure (tokens, a density, a law)."""
+    if isinstance(mu, Gaussian):
+        return mu
+    if not hasattr(mu, "mean") or not hasattr(mu, "covariance"):
+        checks.refuse(
+            "to_gaussian takes a measure",
+            got=checks.described(mu),
+            expected="a PointCloud, a Density or a law",
+            remedy="wrap an array of tokens in mf.PointCloud",
+        )
+    return Gaussian(mu.mean, cov=mu.covariance)
+
+
+def to_cloud(mu: Any, n: int | None = None, *, key: Key | None = None) -> PointCloud:
+    """A measure as weighted tokens: a density by its cells, whatever can be sampled by `n` draws with `key`.
+
+    ```python
+    mf.to_cloud(density)                                     # cells that hold mass, as weighted tokens
+    mf.to_cloud(gaussian, 1000, key=jax.random.key(0))       # independent draws
+    ```
+    """
+    if isinstance(mu, Density) and n is None:
+        cloud = mu.cloud()
+        weights = np.asarray(cloud.weights)
+        kept = np.flatnonzero(weights > 0)
+        positions = None if cloud.positions is None else cloud.positions[kept]
+        return PointCloud(cloud.points[kept], weights[kept] / weights[kept].sum(), positions)
+    if isinstance(mu, Density):
+        mu = to_cloud(mu)
+    if isinstance(mu, PointCloud) and n is None:
+        return mu
+    draw = getattr(mu, "resample" if isinstance(mu, PointCloud) else "sample", None)
+    if draw is None or n is None or key is None:
+        checks.refuse(
+            "to_cloud takes a density, or a law with a number of tokens",
+            got=checks.described(mu) + (" without n and key" if draw is not None else ""),
+            expected="to_cloud(density), or to_cloud(law, n, key=key)",
+            remedy="to_cloud(gaussian, 1000, key=jax.random.key(0))",
+        )
+    return draw(n, key=key)
+
+
+def to_density(mu: Any, cells: Any = None, *, low: Any = None, high: Any = None, positions: Any = None) -> Density:
+    r"""A measure, or a function, as a density on a grid, in dimension 1 or 2; normalised to integral one.
+
+    **Arguments:**
+
+    - `mu`: a `Gaussian`, a mixture, a uniform law, a `PointCloud` (each token shared linearly between the cells around
+      it, which keeps the mean), or a function that takes points of shape `(n, d)` to $n$ values, up to a factor.
+    - `cells`: how many along each axis, a number or one per axis; 200 on a line, 64 in the plane by default.
+    - `low`, `high`: the box. By default the mean and 8 standard deviations of a Gaussian to each side, and the bounding
+      box of tokens and uniform laws; a function needs one.
+    - `positions`: repeat the law at these positions, for masked attention in d = 1, with equal shares.
+
+    ```python
+    mf.to_density(lambda x: jnp.exp(-x[:, 0] ** 4), cells=400, low=-3.0, high=3.0)
+    ```
+    """
+    if isinstance(mu, Density):
+        return mu
+    low, high = _box(mu, low, high)
+    cells = _checked_cells(cells, low.shape[0])
+    side = np.asarray((high - low) / jnp.asarray(cells, low.dtype))
+    if isinstance(mu, PointCloud):
+        masses = _binned(mu, np.asarray(low), side, cells, positions)
+        positions = None if mu.positions is None else np.unique(np.asarray(mu.positions))
+    else:
+        axes = tuple(low[i] + side[i] * (jnp.arange(cells[i], dtype=low.dtype) + 0.5) for i in range(len(cells)))
+        masses = _sampled(_function(mu), grid_points(axes), cells)
+        if positions is not None:
+            positions = np.asarray(checks.vector(positions, "positions"))
+            masses = np.broadcast_to(masses, (len(positions), *cells)) / len(positions)
+    return Density(masses / np.prod(side), low, high, positions)
+
+
+def _checked_cells(cells: Any, d: int) -> tuple[int, ...]:
+    cells = (200 if d == 1 else 64) if cells is None else cells
+    counts = list(cells) if isinstance(cells, (list, tuple)) else [cells] * d
+    if len(counts) != d:
+        checks.refuse(
+            "cells must match the box",
+            got=f"cells = {cells} in dimension {d}",
+            expected=f"one number, or {d}",
+            remedy="give one number of cells per coordinate",
+        )
+    counts = tuple(checks.whole(count, "cells", 2) for count in counts)
+    checks.fits_in_memory(
+        f"a grid of {' x '.join(map(str, counts))} cells", 64.0 * np.prod(counts, dtype=float), "take fewer cells"
+    )
+    return counts
+
+
+def _box(mu: Any, low: Any, high: Any) -> tuple[Array, Array]:
+    """The box that was asked for, or the natural one of a measure."""
+    if (low is None) != (high is None):
+        checks.refuse(
+            "a box has two corners",
+            got="only one of low and high",
+            expected="both, or none",
+            remedy="give low and high",
+        )
+    d = getattr(mu, "d", None)
+    if low is not None:
+        low, high = checked_box(low, high)
+        if d is not None and low.shape[0] != d:
+            checks.refuse(
+                "the box must live in the space of the measure",
+                got=f"a box in dimension {low.shape[0]} for a measure in dimension {d}",
+                expected=f"low and high of length {d}",
+                remedy="give one number per coordinate",
+            )
+        return low, high
+    if d is None:
+        checks.refuse(
+            "to_density takes a measure, or a function with a box",
+            got=checks.described(mu),
+            expected="low and high for a function",
+            remedy="to_density(function, low=-3.0, high=3.0, cells=400)",
+        )
+    if d > MAX_DIMENSION:
+        checks.refuse(
+            "a grid is for dimension 1 and 2",
+            got=f"a measure in dimension {d}",
+            expected="d <= 2",
+            remedy="use tokens or a Gaussian; or push the measure to two coordinates first",
+        )
+    return _natural_box(mu)
+
+
+def _natural_box(mu: Any) -> tuple[Array, Array]:
+    if isinstance(mu, PointCloud):
+        points = mu.points[np.flatnonzero(np.asarray(mu.weights) > 0)]
+        low, high = points.min(axis=0), points.max(axis=0)
+        margin = 0.01 * (high - low) + jnp.where(high > low, 0, 1)
+        return low - margin, high + margin
+    if isinstance(mu, Mixture):
+        boxes = [_natural_box(g) for g in mu.components]
+        return jnp.stack([b[0] for b in boxes]).min(axis=0), jnp.stack([b[1] for b in boxes]).max(axis=0)
+    if isinstance(mu, UniformCube):
+        return mu.low, mu.high
+    if isinstance(mu, UniformBall):
+        return mu.centre - mu.radius, mu.centre + mu.radius
+    if isinstance(mu, Gaussian):
+        _check_definite(mu)
+        deviation = jnp.sqrt(jnp.sum(mu.factor**2, axis=-1))
+        return mu.mean - DEVIATIONS * deviation, mu.mean + DEVIATIONS * deviation
+    checks.refuse(
+        "this measure has no density",
+        got=checks.described(mu),
+        expected="a Gaussian, a mixture, a uniform law, tokens, or a function",
+        remedy="draw tokens from it first: mf.to_density(law.sample(10_000, key=key), cells=100)",
+    )
+
+
+def _check_definite(g: Gaussian) -> None:
+    if g.mean.ndim != 1 or not np.isfinite(float(g.condition)):
+        checks.refuse(
+            "a Gaussian needs a regular covariance to have a density",
+            got=f"{g}",
+            expected="one Gaussian with det Sigma > 0",
+            remedy="push it to the subspace that it fills, or draw tokens",
+        )
+
+
+def _function(mu: Any) -> Callable[[Array], Array]:
+    """The density of a law, up to a factor, at points of shape (n, d)."""
+    if isinstance(mu, Gaussian):
+        _check_definite(mu)
+        return lambda x: _normal(mu, x)
+    if isinstance(mu, Mixture):
+        for g in mu.components:
+            _check_definite(g)
+        return lambda x: sum(w * _normal(g, x) for w, g in zip(mu.weights, mu.components, strict=True))  # pyright: ignore
+    if isinstance(mu, UniformCube):
+        return lambda x: jnp.all((x >= mu.low[None]) & (x <= mu.high[None]), axis=1).astype(x.dtype)
+    if isinstance(mu, UniformBall):
+        return lambda x: (jnp.sum((x - mu.centre[None]) ** 2, axis=1) <= mu.radius**2).astype(x.dtype)
+    return mu
+
+
+def _normal(g: Gaussian, x: Array) -> Array:
+    dtype = common_dtype(g, x)
+    mean, cov, x = cast((g.mean, g.covariance, x), dtype)
+    return stats.multivariate_normal.pdf(x, mean, cov)
+
+
+def _sampled(function: Callable[[Array], Array], points: Array, cells: tuple[int, ...]) -> np.ndarray:
+    """Masses proportional to a function at the centres of the cells."""
+    if not checks.takes(function, 1):
+        checks.refuse(
+            "to_density takes a measure or a function",
+            got=checks.described(function),
+            expected="a Gaussian, a law, tokens, or a function of points",
+            remedy="lambda x: jnp.exp(-x[:, 0] ** 2)",
+        )
+    values = checks.finite(checks.to_array(function(points), "the density"), "the density")
+    if values.shape != (points.shape[0],):
+        checks.refuse(
+            "a density gives one value per point",
+            got=f"shape {values.shape} for points of shape {points.shape}",
+            expected=f"shape ({points.shape[0]},)",
+            remedy="points come as rows: lambda x: jnp.exp(-(x ** 2).sum(axis=1))",
+        )
+    masses = np.asarray(values, np.float64).reshape(cells)
+    if not masses.sum() > 0:
+        checks.refuse(
+            "a density must have mass in the box",
+            got=f"a sum of {masses.sum():.3g} over the cells",
+            expected="positive mass",
+            remedy="move the box to where the measure is, or take smaller cells",
+        )
+    return masses / masses.sum()
+
+
+def _binned(mu: PointCloud, low: np.ndarray, side: np.ndarray, cells: tuple[int, ...], positions: Any) -> np.ndarray:
+    """The masses of tokens in cells, by position if they have some."""
+    if positions is not None:
+        checks.refuse(
+            "tokens bring their own positions",
+            got="tokens and positions",
+            expected="positions of the tokens",
+            remedy="tokens.with_positions(...) before to_density",
+        )
+    points, weights = np.asarray(mu.points, np.float64), np.asarray(mu.weights, np.float64)
+    outside = ((points < low) | (points > low + side * np.asarray(cells))).any(axis=1) & (weights > 0)
+    if outside.any():
+        checks.refuse(
+            "tokens must lie in the box",
+            got=f"{int(outside.sum())} of {mu.n} tokens outside",
+            expected="all tokens inside",
+            remedy="leave low and high out for a box around the tokens",
+        )
+    row = np.zeros(mu.n, int)
+    leading: tuple[int, ...] = ()
+    if mu.positions is not None:
+        distinct, row = np.unique(np.asarray(mu.positions), return_inverse=True)
+        leading = (len(distinct),)
+    masses = np.zeros((*leading, *cells))
+    for index, share in cell_shares(points, low, side, cells):
+        np.add.at(masses, (row, *index) if leading else index, weights * share)
+    return masses / masses.sum()

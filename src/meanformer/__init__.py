@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from meanformer.attention.kernel import Projections as Projections
     from meanformer.attention.l2 import L2 as L2
     from meanformer.attention.linear import Linear as Linear
+    from meanformer.attention.lipschitz import Lipschitz as Lipschitz
     from meanformer.attention.norm import LayerNorm as LayerNorm
     from meanformer.attention.norm import PostNorm as PostNorm
     from meanformer.attention.norm import PreNorm as PreNorm
@@ -44,7 +45,12 @@ if TYPE_CHECKING:
     from meanformer.attention.softmax import Softmax as Softmax
     from meanformer.attention.unnormalised import Unnormalised as Unnormalised
     from meanformer.attention.view import View as View
+    from meanformer.diagnostics.bounds import Stability as Stability
+    from meanformer.diagnostics.bounds import euler_bound as euler_bound
+    from meanformer.diagnostics.bounds import lipschitz_constants as lipschitz_constants
+    from meanformer.diagnostics.bounds import stability_bound as stability_bound
     from meanformer.diagnostics.bounds import support_bound as support_bound
+    from meanformer.diagnostics.bounds import trace_bound as trace_bound
     from meanformer.diagnostics.clusters import clusters as clusters
     from meanformer.diagnostics.energy import EnergyPath as EnergyPath
     from meanformer.diagnostics.energy import e0_energy as e0_energy
@@ -59,6 +65,8 @@ if TYPE_CHECKING:
     from meanformer.diagnostics.spectra import effective_rank as effective_rank
     from meanformer.diagnostics.spectra import participation_ratio as participation_ratio
     from meanformer.diagnostics.spectra import stable_rank as stable_rank
+    from meanformer.diagnostics.weak import WeakResidual as WeakResidual
+    from meanformer.diagnostics.weak import weak_residual as weak_residual
     from meanformer.fate import Fate as Fate
     from meanformer.fate import Fates as Fates
     from meanformer.flows.flow import flow as flow
@@ -105,6 +113,11 @@ if TYPE_CHECKING:
     from meanformer.spaces import AbstractSpace as AbstractSpace
     from meanformer.spaces import Euclidean as Euclidean
     from meanformer.spaces import Sphere as Sphere
+    from meanformer.theory.check import Checked as Checked
+    from meanformer.theory.check import Claim as Claim
+    from meanformer.theory.check import check as check
+    from meanformer.theory.meanfield import MeanFieldRate as MeanFieldRate
+    from meanformer.theory.meanfield import mean_field_rate as mean_field_rate
 
     __version__: str
 
@@ -192,6 +205,19 @@ _EXPORTS: dict[str, str] = {
     "gaussian_gap": "meanformer.diagnostics.gap",
     "GaussianGap": "meanformer.diagnostics.gap",
     "SlowMeanFieldWarning": "meanformer.diagnostics.gap",
+    "Stability": "meanformer.diagnostics.bounds",
+    "euler_bound": "meanformer.diagnostics.bounds",
+    "lipschitz_constants": "meanformer.diagnostics.bounds",
+    "stability_bound": "meanformer.diagnostics.bounds",
+    "trace_bound": "meanformer.diagnostics.bounds",
+    "Lipschitz": "meanformer.attention.lipschitz",
+    "WeakResidual": "meanformer.diagnostics.weak",
+    "weak_residual": "meanformer.diagnostics.weak",
+    "Checked": "meanformer.theory.check",
+    "Claim": "meanformer.theory.check",
+    "check": "meanformer.theory.check",
+    "MeanFieldRate": "meanformer.theory.meanfield",
+    "mean_field_rate": "meanformer.theory.meanfield",
     "plot_spectrum": "meanformer.plots.gaussians",
     "plot_cone": "meanformer.plots.covariances",
     "plot_disc": "meanformer.plots.covariances",

@@ -10,7 +10,8 @@ from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
 from .base import AbstractLeaf
 from .closure import Closure
-from .view import View
+from .lipschitz import Lipschitz, spectral
+from .view import View, act
 
 
 class Affine(AbstractLeaf):
@@ -34,6 +35,9 @@ class Affine(AbstractLeaf):
     @property
     def bounded_speed(self) -> bool:
         return True
+
+    def lipschitz(self, left: Array, radius: Scalar) -> Lipschitz:
+        return Lipschitz(spectral(act(left, self.M.T).T), radius * 0)
 
     def closure(self, gaussian: Gaussian) -> Closure:
         u = self.M @ gaussian.mean

@@ -19,6 +19,7 @@ from ..measures.cloud import PointCloud, check_range
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from .closure import Closure, check_closure, closure_of, refuse_closure
+from .lipschitz import Lipschitz
 from .view import Term, View, compose
 
 
@@ -156,6 +157,10 @@ class AbstractLeaf(AbstractField):
     def bounded_speed(self) -> Any:
         r"""Whether $\|GL\|\le c\|L\|$ for all Gaussians, which excludes a blow-up (MATH e.4); of each in a batch."""
         return False
+
+    def lipschitz(self, left: Array, radius: Scalar) -> Lipschitz | None:
+        r"""Constants of `left` times the field on the ball of `radius` (MATH d.2); None if none are known."""
+        return None
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$u=\Gamma_\mu(m)$ and $G=D\Gamma_\mu$ for a Gaussian $\mu$, if the field is then affine (MATH e.2)."""

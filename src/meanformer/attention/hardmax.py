@@ -21,6 +21,7 @@ class Hardmax(AbstractAttention):
 
     maps: Projections
     averages: ClassVar[bool] = True
+    normalised: ClassVar[bool] = True
     not_gaussian: ClassVar[str | None] = "looks for the farthest point of the support, and a Gaussian has none"
 
     def __init__(self, Q: Any, K: Any, V: Any, *, query_bias: Any = None, key_bias: Any = None, value_bias: Any = None):

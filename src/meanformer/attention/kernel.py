@@ -1,7 +1,7 @@
 r"""What the attention kinds share: projections to queries, keys and values, and the mixing of values."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -97,6 +97,8 @@ class AbstractAttention(AbstractLeaf):
     maps: eqx.AbstractVar[Projections]
     averages: eqx.AbstractVar[bool]
     r"""Whether $P_{ij}\ge0$ and $\sum_jP_{ij}\le1$."""
+    normalised: ClassVar[bool] = False
+    r"""Whether $\sum_jP_{ij}=1$, so that a mask renormalises the rows."""
 
     @abc.abstractmethod
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:

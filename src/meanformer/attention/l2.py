@@ -6,12 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._types import Queries
+from .._types import Queries, Scalar
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
 from ..reduce.exact import Average, fold_tokens, minus_squared_distance
 from .closure import Closure, ridge
 from .kernel import AbstractTempered, averaged_tokens
+from .lipschitz import Lipschitz, length, sizes, spectral
 from .view import View
 
 
@@ -25,6 +26,7 @@ class L2(AbstractTempered):
     """
 
     averages: ClassVar[bool] = True
+    normalised: ClassVar[bool] = True
     not_gaussian: ClassVar[str | None] = None
     saturates: ClassVar[bool] = True
     __init__ = AbstractTempered.__init__  # named here for type checkers
@@ -42,6 +44,18 @@ class L2(AbstractTempered):
         K, V = np.asarray(self.maps.K), np.asarray(self.maps.V)
         missed = V - V @ np.linalg.pinv(K, rcond=1e-12) @ K
         return np.linalg.norm(missed, axis=(-2, -1)) <= 1e-10 * np.linalg.norm(V, axis=(-2, -1))
+
+    def lipschitz(self, left: Array, radius: Scalar) -> Lipschitz:
+        r"""As softmax with $2A$; the exponent is at most $D^2$, $D=(q+\kappa)R+|b_q-b_k|$, with $y$-gradient at most
+        $2\kappa D$; q and $\kappa$ are the norms of Q and K over $\sqrt\tau$.
+        """
+        s = sizes(self.maps, 1 / self.tau, left, radius)
+        unit = jnp.sqrt(self.tau)
+        key, query = self.maps.key_bias, self.maps.query_bias
+        gap = query if key is None else -key if query is None else query - key
+        norm = spectral(self.K) / unit
+        D = (spectral(self.Q) / unit + norm) * radius + length(gap, s.v.dtype) / unit
+        return Lipschitz(2 * s.v * s.a * radius**2, s.v * (1 + 4 * norm * D * radius) * jnp.exp(D**2))
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$\bar y(x)=m+H(\hat q(x)-\hat k(m))$ with $H=2\Sigma\hat K^\top(I+2\hat K\Sigma\hat K^\top)^{-1}$; a hat

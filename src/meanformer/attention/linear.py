@@ -5,12 +5,13 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._types import Queries
+from .._types import Queries, Scalar
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
 from ..reduce.exact import Sum, dot, fold_tokens
 from .closure import Closure
 from .kernel import AbstractTempered, prefix_divided, summed_tokens
+from .lipschitz import Lipschitz, sizes
 from .view import View
 
 
@@ -38,6 +39,10 @@ class Linear(AbstractTempered):
             return queries @ (keys.T @ (mu.weights[:, None] * values))
         mixed = fold_tokens(Sum(_identity), dot, queries, summed_tokens(mu, keys, values), s)
         return prefix_divided(mixed, mu, view)
+
+    def lipschitz(self, left: Array, radius: Scalar) -> Lipschitz:
+        s = sizes(self.maps, 1 / self.tau, left, radius)
+        return Lipschitz(s.values * s.in_x, s.v * s.logit + s.values * s.in_y)
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$\Gamma(x)=\mathbb E[(Vy+b_v)(Ky+b_k)^\top](Qx+b_q)/\tau$, for any law with these moments."""

@@ -12,6 +12,7 @@ from .._types import Queries, Scalar, cast
 from ..measures.cloud import PointCloud
 from ..reduce.exact import Sum, dot, fold_tokens
 from .kernel import AbstractAttention, Projections, prefix_divided, summed_tokens, temperature
+from .lipschitz import Lipschitz, sizes
 from .view import View
 
 
@@ -52,6 +53,13 @@ class Sigmoid(AbstractAttention):
     @property
     def averages(self) -> bool:
         return not self.per_token
+
+    def lipschitz(self, left: Array, radius: Scalar) -> Lipschitz | None:
+        r"""From $0<\sigma<1$ and $0<\sigma'\le\frac14$."""
+        if self.per_token:
+            return None
+        s = sizes(self.maps, 1 / self.tau, left, radius)
+        return Lipschitz(s.values * s.in_x / 4, s.v + s.values * s.in_y / 4)
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         count = mu.visible.sum().astype(x.dtype) if self.per_token else jnp.ones((), x.dtype)

@@ -16,6 +16,7 @@ from . import potentials
 from .base import check_field
 from .closure import Closure, sinkhorn_gain
 from .kernel import AbstractAttention, Projections, log_weights, temperature
+from .lipschitz import Lipschitz, sizes
 from .potentials import Potentials, Problem
 from .view import View
 
@@ -46,6 +47,7 @@ class Sinkhorn(AbstractAttention):
     kernel: str = eqx.field(static=True)
     allow_large_causal: bool = eqx.field(static=True)
     averages: ClassVar[bool] = True
+    normalised: ClassVar[bool] = True
     not_gaussian: ClassVar[str | None] = None
     saturates: ClassVar[bool] = True
 
@@ -105,6 +107,11 @@ class Sinkhorn(AbstractAttention):
     def bounded_speed(self) -> bool:
         r"""$\|GL\|\le\|V\|\|L\|$."""
         return True
+
+    def lipschitz(self, left: Array, radius: Scalar) -> Lipschitz:
+        r"""$D_x\Gamma=V\operatorname{Cov}_{p_x}(y)B$; in the measure no explicit constant is known (MATH m)."""
+        s = sizes(self.maps, self._unit, left, radius)
+        return Lipschitz(s.v * s.a * radius**2, None)
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$G=VL\,\varphi(MM^\top)L^\top B$, $M=L^\top BL$, $\varphi(\lambda)=2/(1+\sqrt{1+4\lambda})$; key and query

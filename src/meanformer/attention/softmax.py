@@ -2,14 +2,16 @@
 
 from typing import ClassVar
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._types import Queries
+from .._types import Queries, Scalar
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
 from ..reduce.exact import Average, dot, fold_tokens
 from .closure import Closure
 from .kernel import AbstractTempered, averaged_tokens
+from .lipschitz import Lipschitz, sizes
 from .view import View
 
 
@@ -28,6 +30,7 @@ class Softmax(AbstractTempered):
     """
 
     averages: ClassVar[bool] = True
+    normalised: ClassVar[bool] = True
     not_gaussian: ClassVar[str | None] = None
     __init__ = AbstractTempered.__init__  # named here for type checkers
 
@@ -35,6 +38,14 @@ class Softmax(AbstractTempered):
         tokens = averaged_tokens(mu, self.maps.keys(mu.points), values)
         mean, _ = fold_tokens(Average(), dot, self.maps.queries(x) / self.tau, tokens, view.query_positions(mu))
         return mean
+
+    def lipschitz(self, left: Array, radius: Scalar) -> Lipschitz:
+        r"""$D_x\Gamma=V\operatorname{Cov}_{p_x}(y)A$, and the first variation $V(y-\bar y)e^{Ax\cdot y}/Z$ has the
+        gradient $V[I+(y-\bar y)(Ax)^\top]e^{Ax\cdot y}/Z$.
+        """
+        s = sizes(self.maps, 1 / self.tau, left, radius)
+        reach = 2 * s.in_y * radius
+        return Lipschitz(s.v * s.a * radius**2, s.v * (1 + reach) * jnp.exp(reach))
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$\bar y(x)=m+\Sigma K^\top(Qx+b_q)/\tau$."""

@@ -5,10 +5,11 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._types import Queries
+from .._types import Queries, Scalar
 from ..measures.cloud import PointCloud
 from ..reduce.exact import Average, dot, fold_tokens
 from .kernel import AbstractTempered, averaged_tokens, prefix_divided
+from .lipschitz import Lipschitz, sizes
 from .view import View
 
 
@@ -30,3 +31,7 @@ class Unnormalised(AbstractTempered):
         queries = self.maps.queries(x) / self.tau
         mean, log_total = fold_tokens(Average(), dot, queries, tokens, view.query_positions(mu))
         return prefix_divided(mean * jnp.exp(log_total)[:, None], mu, view)
+
+    def lipschitz(self, left: Array, radius: Scalar) -> Lipschitz:
+        s = sizes(self.maps, 1 / self.tau, left, radius)
+        return Lipschitz(s.values * s.in_x * jnp.exp(s.logit), (s.v + s.values * s.in_y) * jnp.exp(s.logit))

@@ -1,6 +1,7 @@
-"""Bounds of the theory, as numbers."""
+"""Bounds of the theory for compactly supported data, as numbers (MATH d)."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,11 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .._types import Scalar, cast, common_dtype
 from ..attention.base import AbstractField
+from ..attention.kernel import AbstractAttention
+from ..attention.lipschitz import Lipschitz
 from ..attention.schedule import breaks_of, check_velocity, is_constant, pieces_of
-from ..attention.view import act
+from ..attention.sinkhorn import Sinkhorn
+from ..attention.view import Term, act
 from ..measures.cloud import PointCloud
 
 # Nodes of Gauss-Legendre quadrature for weights that depend on time.
@@ -43,6 +47,11 @@ def support_bound(field: AbstractField, mu: PointCloud, t1: Any, t0: Any = 0.0) 
     (linear, unnormalised, perceptron, norms) the result is None. The integral is exact for constant and piecewise
     constant weights, a 64-point Gauss rule for scheduled ones.
     """
+    field, mu, t0, t1 = _checked_span(field, mu, t0, t1)
+    return grown_radius(field, mu.radius, t0, t1)
+
+
+def _checked_span(field: Any, mu: Any, t0: Any, t1: Any) -> tuple[AbstractField, PointCloud, Scalar, Scalar]:
     t0, t1 = checks.scalar(t0, "t0"), checks.scalar(t1, "t1")
     if checks.known(t0, t1) and float(t1) < float(t0):
         checks.refuse(
@@ -52,20 +61,184 @@ def support_bound(field: AbstractField, mu: PointCloud, t1: Any, t0: Any = 0.0) 
             remedy="swap them; the field -1.0 * field goes backwards",
         )
     check_velocity(field, mu, t0)
-    field, mu, t0, t1 = cast((field, mu, t0, t1), common_dtype(field, field.terms(t0), mu))
-    radius: Array | None = mu.radius
+    return cast((field, mu, t0, t1), common_dtype(field, field.terms(t0), mu))
+
+
+def _over_pieces(field: AbstractField, t0: Scalar, t1: Scalar) -> list[tuple[AbstractField, Scalar, Scalar]]:
+    """The pieces of a field with continuous weights that are met from `t0` to `t1`, with their times."""
     ends = [t0, *(jnp.clip(jnp.asarray(b, t0.dtype), t0, t1) for b in breaks_of(field)), t1]
-    for piece, start, end in zip(pieces_of(field), ends[:-1], ends[1:], strict=True):
-        if radius is not None and not (checks.known(start, end) and float(start) == float(end)):
-            radius = _grown(piece, radius, start, end)
-    return radius
+    spans = zip(pieces_of(field), ends[:-1], ends[1:], strict=True)
+    return [(f, a, b) for f, a, b in spans if not (checks.known(a, b) and float(a) == float(b))]
+
+
+def grown_radius(field: AbstractField, radius: Scalar, t0: Scalar, t1: Scalar) -> Scalar | None:
+    """The bound on the radius at `t1` from a radius at `t0`."""
+    grown: Scalar | None = radius
+    for piece, start, end in _over_pieces(field, t0, t1):
+        grown = None if grown is None else _grown(piece, grown, start, end)
+    return grown
 
 
 def _grown(field: AbstractField, radius: Scalar, start: Scalar, end: Scalar) -> Scalar | None:
     r"""A bound on $R$ after $\dot R\le a(t)R+b(t)$ from `start` to `end`: $e^{\int a}(R+\int b)$."""
     if growth(field, start) is None:
         return None
+    rates, offsets = _integrated(lambda t: growth(field, t), field, start, end)
+    return jnp.exp(rates) * (radius + offsets)
+
+
+def _integrated(function: Callable[[Scalar], Any], field: AbstractField, start: Scalar, end: Scalar) -> Any:
+    """Integrals over time of what depends on it through the weights of `field` alone."""
     nodes, weights = np.polynomial.legendre.leggauss(1 if is_constant(field) else _NODES)
     nodes, weights = (jnp.asarray(v / 2, start.dtype) for v in (nodes + 1, weights))
-    rates, offsets = jax.vmap(lambda node: growth(field, start + (end - start) * node))(nodes)  # pyright: ignore
-    return jnp.exp((end - start) * weights @ rates) * (radius + (end - start) * weights @ offsets)
+    values = jax.vmap(lambda node: function(start + (end - start) * node))(nodes)
+    return jax.tree.map(lambda v: (end - start) * weights @ v, values)
+
+
+def lipschitz_constants(field: AbstractField, radius: Any, t: Any = 0.0) -> Lipschitz | None:
+    r"""Constants on the ball of `radius`: $L_x$ in the point and $L_\mu$ in the measure, for $W_1$ (MATH d.2).
+
+    Summed over the heads. $L_\mu$ is None for Sinkhorn, where no explicit constant is known; the result is None for
+    fields without constants (hardmax, which is discontinuous, perceptrons, norms). Under a mask $L_\mu$ is that of the
+    visible measure, renormalised for averaging kinds.
+
+    ```python
+    mf.lipschitz_constants(mf.Softmax(Q, K, V), radius=1.0).mu      # |V| (1 + 2 |A|) exp(2 |A|)
+    ```
+    """
+    radius, t = checks.positive(radius, "radius", "the radius of a ball around 0"), checks.scalar(t, "t")
+    return _constants(field, radius, t)
+
+
+def _constants(
+    field: AbstractField, radius: Scalar, t: Scalar, weigh: Callable[[Term], float] = lambda term: 1.0
+) -> Lipschitz | None:
+    """The sum over terms; `weigh` multiplies $L_mu$ of a term."""
+    in_x, in_mu = jnp.zeros((), radius.dtype), jnp.zeros((), radius.dtype)
+    for term in field.terms(t):
+        one = term.leaf.lipschitz(term.left, radius)
+        if one is None:
+            return None
+        in_x = in_x + one.x
+        in_mu = None if in_mu is None or one.mu is None else in_mu + weigh(term) * one.mu
+    return Lipschitz(in_x, in_mu)
+
+
+def hardy_factor(term: Term, p: float) -> float:
+    r"""$p/(p-1)$ where a mask is renormalised: the averages over prefixes (Hardy's inequality, MATH d.4); else 1.
+
+    A masked integral without a division, $\int1_{r\le s}\dots d\bar\mu$, needs no such factor.
+    """
+    attention = isinstance(term.leaf, AbstractAttention)
+    if not (term.causal and attention and (term.prefix or term.leaf.normalised)):
+        return 1.0
+    return p / (p - 1) if p > 1 else np.inf
+
+
+class Stability(NamedTuple):
+    r"""$W_p(\mu_t,\nu_t)\le e^{\text{exponent}}\,W_p(\mu_0,\nu_0)$; `constant` is $e^{\text{exponent}}$, perhaps
+    infinite, and `radius` the bound on both supports that it rests on.
+    """
+
+    exponent: float
+    constant: float
+    radius: float
+
+
+def stability_bound(
+    field: AbstractField, mu: PointCloud, nu: PointCloud, t1: Any, t0: Any = 0.0, *, p: float = 2.0
+) -> Stability | None:
+    r"""Dobrushin's stability of the flow of two measures on a common ball (MATH d.3),
+
+    $$W_p(\mu_t,\nu_t)\le\exp\Big(\int_{t_0}^t\big(L_x(R_s)+L_\mu(R_s)\big)ds\Big)W_p(\mu_0,\nu_0),$$
+
+    with $R_s$ the bound on both radii. For masked fields the distance is the conditional one and $L_\mu$ is multiplied
+    by $p/(p-1)$ where the mask is renormalised (MATH d.4): $p>1$ is then needed. None where no constant is known
+    (Sinkhorn in the measure) or the radius has no bound (linear, unnormalised). It is extremely pessimistic.
+    """
+    p = checked_power(p)
+    field, mu, t0, t1 = _checked_span(field, mu, t0, t1)
+    field, nu, t0, t1 = _checked_span(field, nu, t0, t1)
+    radius: Scalar | None = jnp.maximum(mu.radius, nu.radius)
+    exponent = 0.0
+    for piece, start, end in _over_pieces(field, t0, t1):
+        first = _constants(piece, radius, start)
+        if first is None or first.mu is None or growth(piece, start) is None:
+            return None
+        exponent += float(_exponent(piece, radius, start, end, p))
+        radius = _grown(piece, radius, start, end)
+        assert radius is not None
+    with np.errstate(over="ignore"):
+        return Stability(exponent, float(np.exp(exponent)), float(radius))
+
+
+def _exponent(field: AbstractField, radius: Scalar, start: Scalar, end: Scalar, p: float) -> Scalar:
+    r"""$\int(L_x(R_s)+L_\mu(R_s))ds$ over one piece, by Gauss quadrature: the radius grows where weights do not."""
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    nodes, weights = (jnp.asarray(v / 2, start.dtype) for v in (nodes + 1, weights))
+
+    def rate(node: Scalar) -> Scalar:
+        t = start + (end - start) * node
+        here = _grown(field, radius, start, t)
+        constants = _constants(field, here, t, lambda term: hardy_factor(term, p))  # pyright: ignore[reportArgumentType]
+        return constants.x + constants.mu  # pyright: ignore
+
+    return (end - start) * weights @ jax.vmap(rate)(nodes)
+
+
+def checked_power(p: Any) -> float:
+    """A power p >= 1 of a Wasserstein distance."""
+    value = float(checks.scalar(p, "p"))
+    if value < 1:
+        checks.refuse("p must be at least 1", got=f"p = {value:g}", expected="p >= 1", remedy="p=1 or p=2")
+    return value
+
+
+def euler_bound(field: AbstractField, mu: PointCloud, depth: int, t1: Any = 1.0) -> float | None:
+    r"""A bound on the distance between `depth` residual layers of step $h=t_1/\text{depth}$ and the flow at $t_1$,
+
+    $$W_p\le\frac h2\,S\,(e^{Lt_1}-1),\qquad L=L_x(R)+L_\mu(R),\quad S=\|V\|R+|b|,$$
+
+    with $R$ the bound on the radius at $t_1$, for every $p\ge1$ and constant weights: Euler's method with
+    $|\ddot x|\le LS$ (both the flow and the layers stay in the ball of radius R). None where no constant is known.
+    """
+    depth = checks.whole(depth, "depth")
+    if not is_constant(field):
+        checks.refuse(
+            "the Euler bound is for constant weights",
+            got=f"a {type(field).__name__} field that depends on time",
+            expected="a field without Scheduled or Piecewise parts",
+            remedy="compare mf.layers with mf.flow directly",
+        )
+    field, mu, t0, t1 = _checked_span(field, mu, 0.0, t1)
+    radius, speed = grown_radius(field, mu.radius, t0, t1), growth(field, t0)
+    constants = None if radius is None else _constants(field, radius, t0)
+    if radius is None or speed is None or constants is None or constants.mu is None:
+        return None
+    masked = any(term.causal for term in field.terms(t0))
+    if masked:
+        return None
+    L, S = float(constants.x + constants.mu), float(speed[0] * radius + speed[1])
+    with np.errstate(over="ignore"):
+        return float(t1) / depth / 2 * S * float(np.expm1(L * float(t1)))
+
+
+def trace_bound(field: AbstractField, trace: Any, t1: Any, t0: Any = 0.0) -> float | None:
+    r"""$\operatorname{tr}\Sigma(t)\le e^{2\int\sum_h\|W_hV_h\|}\operatorname{tr}\Sigma_0$ for Sinkhorn (MATH e.4).
+
+    It holds for every measure: $\int|\bar y-m|^2d\mu\le\operatorname{tr}\Sigma$ by Jensen, since both marginals of the
+    plan are $\mu$. For sums of Sinkhorn heads and affine maps; None for other kinds, and under a mask.
+    """
+    trace = checks.scalar(trace, "trace")
+    t0, t1 = (cast(checks.scalar(t, name), trace.dtype) for t, name in ((t0, "t0"), (t1, "t1")))
+    exponent = jnp.zeros((), trace.dtype)
+    for piece, start, end in _over_pieces(field, t0, t1):
+        for term in piece.terms(start):
+            plain = not isinstance(term.leaf, AbstractAttention) and term.leaf.bounded
+            if term.causal or not (isinstance(term.leaf, Sinkhorn) or plain):
+                return None
+        if growth(piece, start) is None:
+            return None
+        exponent = exponent + _integrated(lambda t, piece=piece: growth(piece, t), piece, start, end)[0]
+    with np.errstate(over="ignore"):
+        return float(trace) * float(np.exp(2 * float(exponent)))

@@ -48,7 +48,7 @@ class GaussianGap:
     __repr__ = __str__
 
 
-def _kernel(field: Any, gaussian: Gaussian, t: float) -> float:
+def kernel_size(field: Any, gaussian: Gaussian, t: float) -> float:
     r"""The largest $\|L^\top AL\|/\tau$ over the softmax heads of a field at one time."""
     L = np.asarray(gaussian.factor)
     heads = [term.leaf for term in field.terms(jnp.asarray(t)) if isinstance(term.leaf, Softmax)]
@@ -92,7 +92,7 @@ def gaussian_gap(run_tokens: Any, run_gaussian: Any) -> GaussianGap:
         shift = np.linalg.norm(np.asarray(cloud.mean - gaussian.mean))
         scale = np.linalg.norm(exact)
         relative = size / scale if scale > 0 else np.inf
-        table.append((t, shift, size, relative, float(distance), _kernel(run_gaussian.field, gaussian, t)))
+        table.append((t, shift, size, relative, float(distance), kernel_size(run_gaussian.field, gaussian, t)))
     result = GaussianGap(*np.array(table).T, tokens=run_tokens.system.mu.n)
     largest = np.nanmax(result.kernel, initial=0.0)
     if largest >= THRESHOLD:

@@ -1,8 +1,8 @@
 r"""Finite volumes for $\partial_t\rho+\operatorname{div}(\rho u)=0$: conservative, positive, second order.
 
 Masses move between neighbouring cells only: $\dot m_c=-\sum_{\text{faces}}\pm F$, so that mass is conserved to
-rounding. The flux through a face is upwind, $F=u\,\rho^{\text{upwind}}$, from a linear reconstruction in each cell whose
-slope is limited by van Leer's harmonic mean: face values stay between those of the neighbouring cells, hence in
+rounding. The flux through a face is upwind, $F=u\,\rho^{\text{upwind}}$, from a linear reconstruction in each cell
+whose slope is limited by van Leer's harmonic mean: face values stay between those of the neighbouring cells, hence in
 $[0,2\rho_c]$. What leaves a cell within $\Delta t$ is then at most
 $2\Delta t\sum_a(\max|u_a|/h_a)\,m_c$, and steps with $\Delta t\sum_a\max|u_a|/h_a\le\frac12$ keep
 $\rho\ge0$ (LeVeque 2002). Beyond the edge of the grid there is nothing: mass that leaves is lost, and counted.

@@ -1,0 +1,168 @@
+r"""The weak form of the Transformer PDE, which every representation of a measure must satisfy."""
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.interpolate import CubicSpline
+
+from .. import _checks as checks
+from ..attention.base import AbstractField
+from ..attention.schedule import breaks_of, check_velocity, frozen
+from ..attention.view import View
+from ..measures.cloud import PointCloud
+from ..measures.density import Density
+
+
+@dataclass(frozen=True, eq=False)
+class WeakResidual:
+    r"""How well a run solves the Transformer PDE in the weak sense, at its save times.
+
+    - `frequencies`, shape `(m, d)`: the test functions are $\varphi(x)=e^{i\omega\cdot x}$;
+    - `residual`, shape `(T, m)`:
+      $\big|\int\varphi\,d\mu_t-\int\varphi\,d\mu_0-\int_0^t\!\int\nabla\varphi\cdot\Gamma_\mu\,d\mu\,ds\big|$;
+    - `scale`, shape `(m,)`: the largest change $|\int\varphi\,d\mu_t-\int\varphi\,d\mu_0|$ along the run;
+    - `worst`: the largest residual over times and frequencies; `relative`: over the largest scale.
+    """
+
+    times: np.ndarray
+    frequencies: np.ndarray
+    residual: np.ndarray
+    scale: np.ndarray
+
+    @property
+    def worst(self) -> float:
+        """The largest residual."""
+        return float(self.residual.max())
+
+    @property
+    def relative(self) -> float:
+        """The largest residual over the largest change of a test integral."""
+        return self.worst / max(float(self.scale.max()), 1e-300)
+
+    def __str__(self) -> str:
+        return (
+            f"weak residual {self.worst:.3g} over {len(self.frequencies)} test functions until "
+            f"t = {self.times[-1]:.4g} ({self.relative:.3g} of the largest change)"
+        )
+
+    __repr__ = __str__
+
+
+def weak_residual(
+    run: Any, frequencies: Any = None, *, field: AbstractField | None = None, count: int = 8, seed: int = 0
+) -> WeakResidual:
+    r"""The residual of $\frac d{dt}\int\varphi\,d\mu=\int\nabla\varphi\cdot\Gamma_\mu\,d\mu$, integrated in time.
+
+    For runs of tokens, Gaussians (all integrals in closed form) and densities. Test functions are
+    $\varphi(x)=e^{i\omega\cdot x}$, and $e^{i(\omega\cdot x+\kappa s)}$ where tokens have positions; between save
+    times the integral is that of a cubic spline, so that the residual of an exact run is of fourth order in
+    their distance: save often.
+
+    **Arguments:** `frequencies`, shape `(m, d)`; by default `count` random ones (by `seed`) of the size of one over the
+    spread of the measure. `field`: the field to test against, by default that of the run: a run of another field shows.
+
+    ```python
+    print(mf.weak_residual(mf.flow(field, tokens, t1=1.0)))
+    ```
+    """
+    run = _checked_run(run)
+    field = run.field if field is None else field
+    mu = run.system.mu
+    check_velocity(field, mu, run.times[0])
+    omega = _frequencies(run, frequencies, count, seed)
+    kappa = np.zeros(len(omega))
+    if getattr(mu, "positions", None) is not None:
+        kappa = np.pi * (np.arange(len(omega)) % 3)
+    times = np.asarray(run.times, float)
+    values = np.zeros((len(times), len(omega)), complex)
+    integral = np.zeros_like(values)
+    # Between two breaks the weights are continuous, and so are the rates; a break is a save time.
+    ends = [
+        0,
+        *(int(np.argmin(np.abs(times - b))) for b in breaks_of(field) if times[0] < b < times[-1]),
+        len(times) - 1,
+    ]
+    for first, last in itertools.pairwise(ends):
+        piece = frozen(field, float(times[first : last + 1].mean()))
+        system = eqx.tree_at(lambda s: s.field, run.system, piece)
+        rates = []
+        for k in range(first, last + 1):
+            values[k], rate = _moment(system, run.times[k], _row(run, k), omega, kappa)
+            rates.append(rate)
+        spline = CubicSpline(times[first : last + 1], np.array(rates), axis=0).antiderivative()
+        integral[first : last + 1] = integral[first] + spline(times[first : last + 1]) - spline(times[first])
+    residual = np.abs(values - values[0] - integral)
+    return WeakResidual(times, omega, residual, np.abs(values - values[0]).max(axis=0))
+
+
+def _checked_run(run: Any) -> Any:
+    if not hasattr(run, "system") or not hasattr(run, "saved"):
+        checks.refuse(
+            "weak_residual takes a run",
+            got=checks.described(run),
+            expected="a Trajectory of mf.flow or mf.layers",
+            remedy="mf.weak_residual(mf.flow(field, tokens, t1=1.0))",
+        )
+    if len(run.times) < 3:
+        checks.refuse(
+            "a weak residual needs save times",
+            got=f"{len(run.times)} of them",
+            expected="3 or more",
+            remedy="flow(..., save=101), the default for small measures",
+        )
+    return run.original()
+
+
+def _frequencies(run: Any, frequencies: Any, count: int, seed: int) -> np.ndarray:
+    d = run.system.mu.d
+    if frequencies is None:
+        spread = np.sqrt(np.trace(np.asarray(run.system.mu.covariance)) / d) or 1.0
+        return np.random.default_rng(seed).normal(size=(checks.whole(count, "count"), d)) / spread
+    omega = np.asarray(checks.matrix(frequencies, "frequencies"), float)
+    if omega.shape[1] != d:
+        checks.refuse(
+            "frequencies must live in the space of the measure",
+            got=f"shape {omega.shape} for d = {d}",
+            expected=f"shape (m, {d})",
+            remedy="one row per test function",
+        )
+    return omega
+
+
+def _row(run: Any, k: int) -> Any:
+    return run.system.restored(jax.tree.map(lambda a: a[k], run.saved))
+
+
+def _moment(system: Any, t: Any, y: Any, omega: np.ndarray, kappa: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    r"""$\int\varphi\,d\mu$ and $\int\nabla\varphi\cdot\Gamma_\mu\,d\mu$ for each test function."""
+    if isinstance(system.mu, (PointCloud, Density)):
+        x, w, s, velocity = (np.asarray(a) for a in _tokens(system, t, y))
+        wave = w[:, None] * np.exp(1j * (x @ omega.T + s[:, None] * kappa))
+        return wave.sum(axis=0), (1j * (velocity @ omega.T) * wave).sum(axis=0)
+    (m, L), (u, GL) = ([np.asarray(a) for a in pair] for pair in (y, _velocity(system, t, y)))
+    value = np.exp(1j * (omega @ m) - 0.5 * np.sum((omega @ L) ** 2, axis=1))
+    # E[(w.G(x - m)) e^{iw.x}] = i (w.G Sigma w) E[e^{iw.x}] (Stein).
+    return value, (1j * (omega @ u) - np.sum((omega @ GL) * (omega @ L), axis=1)) * value
+
+
+@eqx.filter_jit
+def _velocity(system: Any, t: Any, y: Any) -> Any:
+    return system.velocity(t, y)
+
+
+@eqx.filter_jit
+def _tokens(system: Any, t: Any, y: Any) -> Any:
+    """Points, weights, positions and velocities of tokens, or of the cells of a density."""
+    measure = system.measure(y)
+    cloud = measure.cloud() if isinstance(measure, Density) else measure
+    if isinstance(measure, Density):
+        velocity = system.field.evaluate(cloud, cloud.points, t, View(cloud.positions))
+    else:
+        velocity = system.velocity(t, y)
+    s = jnp.zeros_like(cloud.weights) if cloud.positions is None else cloud.positions
+    return cloud.points, cloud.weights, s, velocity

@@ -1,0 +1,294 @@
+"""What the theory claims of a run, next to what was measured."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .. import _checks as checks
+from ..attention.base import AbstractField
+from ..attention.schedule import is_constant
+from ..attention.view import View
+from ..diagnostics.bounds import euler_bound, grown_radius, lipschitz_constants, stability_bound, trace_bound
+from ..diagnostics.weak import weak_residual
+from ..flows.flow import flow
+from ..measures.cloud import PointCloud
+from ..measures.density import Density
+from ..measures.gaussian import Gaussian
+from ..metrics.conditional import conditional_wasserstein
+from ..metrics.wasserstein import wasserstein
+from ..spaces import Sphere
+
+# Inequalities hold up to the errors of the solver.
+SLACK = 1e-6
+# Derivatives are measured at so many tokens at the most, distances between so many.
+PROBES = 48
+MOST_TOKENS = 2000
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim: `bound` is None where the theory has none for this field, and `why` says so.
+
+    `measured` is at most `bound`, if the claim holds; `slack` is one minus their ratio: 0 for a sharp bound.
+    """
+
+    claim: str
+    bound: float | None
+    measured: float
+    why: str = ""
+
+    @property
+    def slack(self) -> float:
+        """One minus measured over bound; not a number without a bound."""
+        if self.bound is None:
+            return np.nan
+        return 1 - self.measured / self.bound if self.bound > 0 else float(self.measured <= 0)
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the claim holds; None without a bound."""
+        return None if self.bound is None else bool(self.measured <= self.bound * (1 + SLACK))
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """The claims of the theory about one run: `claims`, `violations`, `ok`; printed as a table."""
+
+    claims: tuple[Claim, ...]
+    title: str
+    paths: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
+    """By claim: times, bound and measurement along the run, for pictures."""
+
+    @property
+    def violations(self) -> tuple[Claim, ...]:
+        """The claims that do not hold."""
+        return tuple(claim for claim in self.claims if claim.holds is False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every claim that has a bound holds."""
+        return not self.violations
+
+    def __getitem__(self, words: str) -> Claim:
+        """The claim whose text contains `words`."""
+        found = [claim for claim in self.claims if words in claim.claim]
+        if len(found) != 1:
+            checks.refuse(
+                "name one claim",
+                got=f"{words!r}, which is in {len(found)} claims",
+                expected="words of one of: " + "; ".join(claim.claim for claim in self.claims),
+                remedy="use more words of the claim, or go through checked.claims",
+            )
+        return found[0]
+
+    def __str__(self) -> str:
+        rows = [("claim", "bound", "measured", "slack", "")]
+        for claim in self.claims:
+            bound = claim.why if claim.bound is None else f"{claim.bound:.4g}"
+            slack = "" if claim.bound is None else f"{100 * claim.slack:.3g} %"
+            verdict = {True: "holds", False: "VIOLATED", None: ""}[claim.holds]
+            rows.append((claim.claim, bound, f"{claim.measured:.4g}", slack, verdict))
+        widths = [max(len(row[k]) for row in rows) for k in range(5)]
+        lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([self.title, *lines])
+
+    __repr__ = __str__
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Bounds against measurements along the run: see `meanformer.plots.bounds.plot_checked`."""
+        from ..plots.bounds import plot_checked
+
+        return plot_checked(self, ax=ax, **options)
+
+
+def check(run: Any, *, p: float = 2.0, seed: int = 0) -> Checked:
+    r"""The claims of the theory about a run: a table of claim, bound, measured value and slack (MATH d).
+
+    - tokens: the support radius; the Lipschitz constants in the point and in the measure, against the largest
+      derivatives found at the start and the end; the stability of $W_p$ (`conditional_wasserstein` under a mask)
+      against a second run from a nearby start (drawn by `seed`); the trace bound of Sinkhorn; for layers, the
+      Euler error against the flow;
+    - Gaussians: the trace bound of Sinkhorn, and the rank, which is constant;
+    - densities: mass, positivity, the trace bound;
+    - all: the weak residual of the PDE, which has no bound.
+
+    Where the theory has no bound for the field, the table says so.
+
+    ```python
+    print(mf.check(mf.flow(mf.Softmax(Q, K, V), tokens, t1=1.0)))
+    ```
+    """
+    if not hasattr(run, "system") or not hasattr(run, "outcome"):
+        checks.refuse(
+            "check takes a run",
+            got=checks.described(run),
+            expected="a Trajectory of mf.flow or mf.layers",
+            remedy="mf.check(mf.flow(field, tokens, t1=1.0))",
+        )
+    if jnp.ndim(run.outcome.code) or not checks.known(run.times, run.outcome.code):
+        checks.refuse(
+            "check takes one finished run",
+            got="a traced run, or a batch",
+            expected="a run outside of jit, vmap and grad",
+            remedy="call mf.flow outside of jit, one run at a time",
+        )
+    run = run.original()
+    kinds = {PointCloud: _of_tokens, Gaussian: _of_gaussian, Density: _of_density}
+    claims, paths = kinds[type(run.system.mu)](run, p, seed)
+    if len(run.times) >= 3:
+        claims.append(Claim("weak residual of the PDE", None, weak_residual(run).worst, "no bound"))
+    return Checked(tuple(claims), run.summary(), paths)
+
+
+def _of_tokens(run: Any, p: float, seed: int) -> tuple[list[Claim], dict[str, Any]]:
+    field, states, times = run.field, run.states, np.asarray(run.times)
+    radii = np.asarray(states.radius)
+    if isinstance(run.system.space, Sphere):
+        radius = float(run.system.space.radius)
+        norms = np.linalg.norm(np.asarray(states.points), axis=-1)
+        off = float(np.abs(norms - radius).max())
+        return [Claim("the sphere is invariant: ||x| - r|", 1e-6 * radius, off)], {}
+    claims, paths = [], {}
+    bounds = [grown_radius(field, jnp.asarray(radii[0]), run.times[0], t) for t in run.times]
+    if bounds[-1] is None:
+        claims.append(Claim("support radius R(t)", None, float(radii.max()), _no_bound(field, run.times[0])))
+    else:
+        values = np.array([float(b) for b in bounds if b is not None])
+        paths["support radius R(t)"] = (times, values, radii)
+        claims.append(_along("support radius R", times, values, radii))
+    claims += _lipschitz_claims(run)
+    if not run.discrete:
+        claims += _stability_claim(run, p, seed, paths)
+    claims += _trace_claim(run, np.asarray(states.covariance).trace(axis1=-2, axis2=-1), paths)
+    if run.discrete and is_constant(field):
+        claims += _euler_claim(run, p)
+    return claims, paths
+
+
+def _along(claim: str, times: np.ndarray, bounds: np.ndarray, measured: np.ndarray) -> Claim:
+    """A claim for all times: told at the end, or where it fails most."""
+    excess = measured / np.maximum(bounds, 1e-300)
+    k = int(np.argmax(excess)) if excess.max() > 1 + SLACK else len(times) - 1
+    return Claim(f"{claim}, at t = {times[k]:.3g}", float(bounds[k]), float(measured[k]))
+
+
+def _no_bound(field: AbstractField, t: Any) -> str:
+    """Why there is no bound on the radius: the leaves that have none."""
+    names = sorted({type(term.leaf).__name__ for term in field.terms(t) if not term.leaf.bounded})
+    return "no bound for " + ", ".join(names)
+
+
+def _lipschitz_claims(run: Any) -> list[Claim]:
+    """Derivatives at some tokens, at the start and at the end."""
+    masked = any(term.causal for term in run.field.terms(run.times[0]))
+    claims = []
+    found: dict[str, list[tuple[float, float]]] = {"x": [], "mu": []}
+    for k in (0, len(run.times) - 1):
+        t, mu = run.times[k], run.states[k]
+        if float(mu.radius) == 0:
+            continue
+        constants = lipschitz_constants(run.field, mu.radius, t)
+        if constants is None:
+            return [Claim("Lipschitz constants", None, np.nan, "no constants for this field")]
+        seen = np.flatnonzero(np.asarray(mu.weights) > 0)
+        probes = seen[np.unique(np.linspace(0, len(seen) - 1, PROBES).astype(int))]
+        in_x, in_mu = _derivatives(run.field, mu, t, jnp.asarray(probes))
+        found["x"].append((float(in_x), float(constants.x)))
+        if constants.mu is not None and not masked:
+            found["mu"].append((float(in_mu), float(constants.mu)))
+    for name, symbol in (("x", "Lipschitz in the point, L_x"), ("mu", "Lipschitz in the measure, L_mu")):
+        if found[name]:
+            measured, bound = max(found[name], key=lambda pair: pair[0] / max(pair[1], 1e-300))
+            claims.append(Claim(symbol, bound, measured))
+    return claims
+
+
+@eqx.filter_jit
+def _derivatives(field: AbstractField, mu: PointCloud, t: Array, probes: Array) -> tuple[Array, Array]:
+    r"""The largest $\|D_x\Gamma_\mu(x)\|$ and $\|\partial_{x_j}\Gamma_\mu(x)\|/w_j$ over the probed tokens $x$, $x_j$.
+
+    The latter is the gradient of the first variation of $\Gamma_\mu(x)$ at $x_j$, which $L_\mu$ bounds.
+    """
+    x = mu.points[probes]
+    s = None if mu.positions is None else mu.positions[probes]
+
+    def at(point: Array, moved: Array, position: Array | None) -> Array:
+        cloud = mu.with_points(mu.points.at[probes].set(moved))
+        return field.evaluate(cloud, point[None], t, View(None if position is None else position[None]))[0]
+
+    in_x = jax.vmap(jax.jacfwd(at, argnums=0), in_axes=(0, None, None if s is None else 0))(x, x, s)
+    in_mu = jax.vmap(jax.jacrev(at, argnums=1), in_axes=(0, None, None if s is None else 0))(x, x, s)
+    weights = mu.weights[probes]
+    in_mu = jnp.swapaxes(in_mu, 1, 2) / weights[None, :, None, None]
+    return jnp.linalg.norm(in_x, 2, axis=(-2, -1)).max(), jnp.linalg.norm(in_mu, 2, axis=(-2, -1)).max()
+
+
+def _stability_claim(run: Any, p: float, seed: int, paths: dict[str, Any]) -> list[Claim]:
+    mu, t0, t1 = run.system.mu, run.times[0], run.times[-1]
+    if mu.n > MOST_TOKENS:
+        return [Claim(f"stability of W_{p:g}", None, np.nan, f"not measured above {MOST_TOKENS} tokens")]
+    start = mu.with_points(run.points[0])
+    noise = np.random.default_rng(seed).normal(size=mu.points.shape)
+    nearby = start.with_points(start.points + jnp.asarray(1e-3 * float(start.radius) * noise, start.points.dtype))
+    bound = stability_bound(run.field, start, nearby, t1, t0, p=p)
+    if bound is None:
+        return [Claim(f"stability of W_{p:g}", None, np.nan, "no constant known for this field")]
+    masked = any(term.causal for term in run.field.terms(t0))
+    distance = conditional_wasserstein if masked else wasserstein
+    other = flow(run.field, nearby, t1, t0=t0, save=run.times, rtol=1e-8, progress=False)
+    same = flow(run.field, start, t1, t0=t0, save=run.times, rtol=1e-8, progress=False)
+    rows = sorted({0, len(run.times) // 2, len(run.times) - 1})
+    between = [float(distance(same.states[k], other.states[k], p)) for k in rows]
+    # In logarithms: the constant itself may be beyond the floating-point range.
+    words = f"stability: log of {'d' if masked else 'W'}_{p:g}(t) / {'d' if masked else 'W'}_{p:g}(0)"
+    return [Claim(words, bound.exponent, float(np.log(max(between[1:]) / between[0])))]
+
+
+def _trace_claim(run: Any, traces: np.ndarray, paths: dict[str, Any]) -> list[Claim]:
+    bounds = [trace_bound(run.field, float(traces[0]), t, run.times[0]) for t in np.asarray(run.times)]
+    if bounds[-1] is None:
+        return []
+    values = np.array(bounds, float)
+    paths["trace of the covariance"] = (np.asarray(run.times), values, traces)
+    return [_along("Sinkhorn: trace of the covariance", np.asarray(run.times), values, traces)]
+
+
+def _euler_claim(run: Any, p: float) -> list[Claim]:
+    mu, steps, t1 = run.system.mu, int(run.stats["steps"]), float(run.times[-1])
+    bound = euler_bound(run.field, mu, steps, t1)
+    exact = flow(run.field, mu, t1, save=2, rtol=1e-8, progress=False).final
+    gaps = np.linalg.norm(np.asarray(exact.points - run.final.points), axis=1)
+    # The tokens are paired with themselves: a coupling, so an upper bound on W_p, which is what the claim bounds.
+    error = float((np.asarray(mu.weights) @ gaps**p) ** (1 / p))
+    why = "no constant known for this field" if bound is None else ""
+    return [Claim(f"Euler error of {steps} layers, in W_{p:g}", bound, error, why)]
+
+
+def _of_gaussian(run: Any, p: float, seed: int) -> tuple[list[Claim], dict[str, Any]]:
+    paths: dict[str, Any] = {}
+    factors = np.asarray(run.states.factor)
+    claims = _trace_claim(run, np.sum(factors**2, axis=(-2, -1)), paths)
+    values = np.linalg.svd(factors, compute_uv=False)
+    rank = int((values[0] > 1e-12 * values[0, 0]).sum())
+    beyond = values[:, rank:].max() / values[0, 0] if rank < values.shape[1] else 0.0
+    claims.append(Claim(f"rank {rank} is kept: singular values beyond it", 1e-10, float(beyond)))
+    return claims, paths
+
+
+def _of_density(run: Any, p: float, seed: int) -> tuple[list[Claim], dict[str, Any]]:
+    paths: dict[str, Any] = {}
+    masses, lost = (np.asarray(part, np.float64) for part in run.saved)
+    totals = masses.reshape(len(masses), -1).sum(axis=1)
+    states = run.states
+    claims = [
+        Claim("mass inside and lost sum to one", 1e-12, float(np.abs(totals + lost - 1).max())),
+        Claim("the density is not negative: -min", 0.0, float(max(0.0, -masses.min()))),
+        Claim("mass lost over the edge of the grid", 1e-6, float(lost[-1])),
+    ]
+    claims += _trace_claim(run, np.asarray(states.covariance).trace(axis1=-2, axis2=-1), paths)
+    return claims, paths

@@ -1,0 +1,218 @@
+"""The mean-field limit, measured: how fast tokens approach it as their number grows."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from .. import _checks as checks
+from .._progress import Progress
+from .._types import Key
+from ..attention.base import AbstractField
+from ..attention.closure import NotGaussianPreserving
+from ..attention.schedule import check_velocity, pieces_of
+from ..diagnostics.gap import THRESHOLD, SlowMeanFieldWarning, kernel_size
+from ..flows.flow import flow
+from ..measures.cloud import PointCloud
+from ..measures.gaussian import Gaussian
+
+STATISTICS = ("mean", "covariance")
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class MeanFieldRate:
+    r"""Errors of $n$ tokens against the mean-field limit, and the rate at which they decay.
+
+    - `n`, and `errors` with one array per number of tokens, an error per repeat; `rms`, their root mean square;
+    - `slope`, `interval`: the exponent of a fit $\mathrm{rms}\propto n^{\text{slope}}$ and its 95 % confidence
+      interval, by bootstrap over the repeats; the theory says $-1/2$ for moments (MATH d.5);
+    - `statistic`, `reference`: what was compared with what; `kernel`: the largest
+      $\|\Sigma^{1/2}A\Sigma^{1/2}\|/\tau$ along the Gaussian run, which must stay below $1/\sqrt2$ (nan: not known).
+    """
+
+    n: np.ndarray
+    errors: tuple[np.ndarray, ...]
+    rms: np.ndarray
+    slope: float
+    interval: tuple[float, float]
+    statistic: str
+    reference: str
+    kernel: float
+    t1: float
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"{self.statistic} error at t = {self.t1:g} against {self.reference}: {self.rms[0]:.3g} at "
+            f"n = {self.n[0]}, {self.rms[-1]:.3g} at n = {self.n[-1]}; "
+            f"slope {self.slope:.3f} (95 %: {low:.3f} to {high:.3f})"
+        )
+
+    __repr__ = __str__
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Errors against n in log-log with the fit: see `meanformer.plots.rates.plot_rate`."""
+        from ..plots.rates import plot_rate
+
+        return plot_rate(self, ax=ax, **options)
+
+
+def mean_field_rate(
+    field: AbstractField,
+    law: Any,
+    t1: Any,
+    *,
+    n: Sequence[int] = (250, 500, 1000, 2000, 4000),
+    repeats: int | Sequence[int] = 16,
+    key: Key,
+    statistic: str = "covariance",
+    reference: int | None = None,
+    rtol: float = 1e-5,
+    progress: bool | None = None,
+) -> MeanFieldRate:
+    r"""Flow $n$ independent tokens of a `law` to `t1`, for several $n$, and fit the rate of their error.
+
+    **Arguments:**
+
+    - `law`: what tokens are drawn from, with `.sample(n, key=...)`: a `Gaussian`, a mixture, a uniform law. The tokens
+      get positions i/n, for masked fields.
+    - `n`, `repeats`: numbers of tokens, and how many draws of each (one number, or one per n).
+    - `statistic`: "covariance" (Frobenius norm of the error at `t1`) or "mean".
+    - `reference`: by default the exact Gaussian flow if the law and the field have one; otherwise, or if a number is
+      given, one run of so many tokens (by default four times the largest n), whose own sampling error is taken
+      out of the root mean squares by the factor $(1+n/n_{\text{ref}})^{-1/2}$.
+
+    Warns (`SlowMeanFieldWarning`) where the rate $n^{-1/2}$ cannot hold for softmax on Gaussian data (MATH d.5).
+
+    ```python
+    g = mf.Gaussian([0.0, 0.0], cov=[[0.4, 0.0], [0.0, 0.1]])
+    print(mf.mean_field_rate(mf.Softmax(0.5 * I, I, I), g, 1.0, n=[100, 400, 1600], key=jax.random.key(0)))
+    ```
+    """
+    sizes, counts, t1 = _checked(field, law, n, repeats, key, statistic, t1)
+    keys = iter(jr.split(key, sum(counts) + 1))
+    exact, words, kernel = _limit(field, law, t1, statistic) if reference is None else (None, "", np.nan)
+    many = 0 if exact is not None else checks.whole(4 * max(sizes) if reference is None else reference, "reference")
+    cost = [float(size) ** 2 for size, count in zip(sizes, counts, strict=True) for _ in range(count)]
+    with Progress(progress, 0.0, sum(cost) + float(many) ** 2, "mean field", "pairs") as bar:
+        first = next(keys)
+        done = 0.0
+        if exact is None:
+            exact, words = _moment(field, law, many, t1, first, statistic, rtol), f"a run of {many} tokens"
+            done += float(many) ** 2
+        errors = []
+        for size, count in zip(sizes, counts, strict=True):
+            row = []
+            for _ in range(count):
+                row.append(np.linalg.norm(_moment(field, law, size, t1, next(keys), statistic, rtol) - exact))
+                done += float(size) ** 2
+                bar.update(done, len(errors))
+            errors.append(np.array(row))
+    shrink = np.array([1.0 if many == 0 else (1 + size / many) ** -0.5 for size in sizes])
+    rms = shrink * np.array([_rms(row) for row in errors])
+    slope, interval = _fit(np.array(sizes), errors, shrink)
+    return MeanFieldRate(np.array(sizes), tuple(errors), rms, slope, interval, statistic, words, kernel, float(t1))
+
+
+def _checked(
+    field: Any, law: Any, n: Any, repeats: Any, key: Any, statistic: Any, t1: Any
+) -> tuple[list[int], list[int], Any]:
+    if not hasattr(law, "sample") or not hasattr(law, "d"):
+        checks.refuse(
+            "mean_field_rate draws tokens from a law",
+            got=checks.described(law),
+            expected="a Gaussian, or a law such as mf.uniform_cube(d=2)",
+            remedy="mf.empirical(points) is the law of given tokens",
+        )
+    checks.one_of(statistic, "statistic", STATISTICS)
+    sizes = [checks.whole(size, "n", 2) for size in (n if isinstance(n, (list, tuple, np.ndarray)) else [n])]
+    if len(sizes) < 2 or sizes != sorted(set(sizes)):
+        checks.refuse(
+            "a rate needs several numbers of tokens",
+            got=f"n = {sizes}",
+            expected="two or more, increasing",
+            remedy="n=[250, 1000, 4000]",
+        )
+    counts = list(repeats) if isinstance(repeats, (list, tuple, np.ndarray)) else [repeats] * len(sizes)
+    if len(counts) != len(sizes):
+        checks.refuse(
+            "repeats must match n",
+            got=f"{len(counts)} repeats for {len(sizes)} numbers of tokens",
+            expected="one number, or one per n",
+            remedy="repeats=16",
+        )
+    counts = [checks.whole(count, "repeats", 2) for count in counts]
+    for piece in pieces_of(field) if isinstance(field, AbstractField) else (field,):
+        # A cloud of two tokens stands for all: it carries the checks of the field.
+        check_velocity(piece, law.sample(2, key=key).with_positions(), jnp.zeros(()))
+    return sizes, counts, checks.scalar(t1, "t1")
+
+
+def _limit(field: AbstractField, law: Any, t1: Any, statistic: str) -> tuple[np.ndarray | None, str, float]:
+    """The exact Gaussian limit, if there is one, and the size of the kernel along it."""
+    if not isinstance(law, Gaussian):
+        return None, "", np.nan
+    try:
+        run = flow(field, law, t1, save=33, progress=False)
+    except NotGaussianPreserving:
+        return None, "", np.nan
+    if not run.outcome.ok:
+        checks.refuse(
+            "the Gaussian limit does not reach t1",
+            got=str(run.outcome),
+            expected="a Gaussian flow that exists until t1",
+            remedy="shorten the run: tokens do not follow a Gaussian that blows up",
+        )
+    states = run.states
+    kernel = max((kernel_size(field, states[k], float(t)) for k, t in enumerate(run.times)), default=np.nan)
+    if kernel >= THRESHOLD:
+        warnings.warn(
+            f"|Sigma^1/2 A Sigma^1/2| reaches {kernel:.3g} >= 0.707 before t = {float(t1):g}: the sampling variance of "
+            "softmax attention on Gaussian tokens is infinite there, and the error cannot decay like n^-1/2; shorten "
+            "the run, or scale Q and K down",
+            SlowMeanFieldWarning,
+            stacklevel=3,
+        )
+    return _statistic(run.final, statistic), "the exact Gaussian", kernel
+
+
+def _moment(field: AbstractField, law: Any, n: int, t1: Any, key: Key, statistic: str, rtol: float) -> np.ndarray:
+    tokens: PointCloud = law.sample(n, key=key)
+    if tokens.positions is None:
+        tokens = tokens.with_positions()
+    run = flow(field, tokens, t1, save=2, rtol=rtol, progress=False)
+    if not run.outcome.ok:
+        checks.refuse(
+            "a run of tokens did not reach t1",
+            got=f"n = {n}: {run.outcome}",
+            expected="runs that reach t1",
+            remedy="shorten the run, or scale the weights down",
+        )
+    return _statistic(run.final, statistic)
+
+
+def _statistic(mu: Any, statistic: str) -> np.ndarray:
+    return np.asarray(mu.mean if statistic == "mean" else mu.covariance)
+
+
+def _rms(row: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(row**2)))
+
+
+def _fit(n: np.ndarray, errors: list[np.ndarray], shrink: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """The slope of log rms against log n, and a 95 % interval by resampling the repeats of each n."""
+    x = np.log(n) - np.log(n).mean()
+
+    def slope(rows: list[np.ndarray]) -> float:
+        y = np.log(shrink * np.array([_rms(row) for row in rows]))
+        return float(x @ y / (x @ x))
+
+    rng = np.random.default_rng(0)
+    draws = [slope([rng.choice(row, len(row)) for row in errors]) for _ in range(_RESAMPLES)]
+    low, high = np.percentile(draws, [2.5, 97.5])
+    return slope(errors), (float(low), float(high))

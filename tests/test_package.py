@@ -133,12 +133,13 @@ def test_type_checkers_see_the_same_names():
 ORDER = [
     "_guard", "__init__", "_types", "_checks", "_progress", "_lapack", "rosenbrock", "outcome", "fate", "spaces",
     "reduce", "measures", "metrics",
-    "attention", "gaussian", "diagnostics", "flows", "models", "store", "plots", "experiments", "report",
+    "attention", "gaussian", "diagnostics", "flows", "theory", "models", "store", "plots", "experiments", "report",
     "app", "cli", "__main__",
 ]
 # fmt: on
 LOOKS_AHEAD = {("meanformer.flows.trajectory", f"Trajectory.{method}") for method in ("plot", "animate", "save")}
 LOOKS_AHEAD.add(("meanformer.fate", "Fates.plot"))
+LOOKS_AHEAD |= {("meanformer.theory.check", "Checked.plot"), ("meanformer.theory.meanfield", "MeanFieldRate.plot")}
 
 
 def module_name(path: Path) -> str:

@@ -1,12 +1,18 @@
 """The box in which a density stays during a run: found by a few tokens that run ahead."""
 
 import itertools
-from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from .. import _checks as checks
+from .._types import Scalar
+from ..attention.base import AbstractField
+from ..attention.view import View
+from ..diagnostics.bounds import support_bound
 from ..measures.cloud import PointCloud
 from ..measures.density import Density
 
@@ -17,6 +23,7 @@ COARSE = {1: 48, 2: 12}
 # The box holds what the scouts saw, and so many cells more: a limited scheme spreads mass by a cell or two.
 MARGIN = 4
 MOST_CELLS = 2**14
+STEPS = 200
 
 
 def scouts(density: Density) -> PointCloud:
@@ -54,11 +61,30 @@ def scouts(density: Density) -> PointCloud:
     return PointCloud(jnp.asarray(tokens, density.low.dtype), jnp.asarray(shares, density.low.dtype), s)
 
 
-def covering(density: Density, run: Any, bound: Any) -> Density:
-    """The density on a box that holds the paths of the scouts, and no more than the ball of radius `bound`."""
-    paths = np.asarray(run.points).reshape(-1, density.d)
+@eqx.filter_jit
+def _reach(field: AbstractField, cloud: PointCloud, t0: Scalar, t1: Scalar, steps: Array) -> tuple[Array, Array]:
+    """The corners of the box of all paths, by Euler's method: a rough answer is enough, and compiles quickly."""
+    h = (t1 - t0) / steps.astype(t0.dtype)
+
+    def step(k: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        x, low, high = carry
+        x = x + h * field.evaluate(cloud.with_points(x), x, t0 + h * k.astype(t0.dtype), View(cloud.positions))
+        there = jnp.where(jnp.isfinite(x), x, 0)
+        return x, jnp.minimum(low, there.min(axis=0)), jnp.maximum(high, there.max(axis=0))
+
+    x = cloud.points
+    return jax.lax.fori_loop(0, steps, step, (x, x.min(axis=0), x.max(axis=0)))[1:]
+
+
+def covering(field: AbstractField, density: Density, t0: Scalar, t1: Scalar) -> Density:
+    """The density on a box that holds the paths of its scouts, and no more than the ball of the radius bound."""
+    cloud = scouts(density)
+    bound = support_bound(field, cloud, t1, t0)
+    # Enough steps for the fastest that the radius can grow, or shrink.
+    rate = 0.0 if bound is None else np.log(max(float(bound) / max(float(cloud.radius), 1e-300), 1.0))
+    low, high = (np.asarray(a) for a in _reach(field, cloud, t0, t1, jnp.asarray(int(STEPS * min(1 + rate, 50.0)))))
     margin = MARGIN * np.asarray(density.spacing)
-    low, high = paths.min(axis=0) - margin, paths.max(axis=0) + margin
+    low, high = low - margin, high + margin
     if bound is not None and np.isfinite(float(bound)):
         reach = float(bound) + margin
         low, high = np.maximum(low, -reach), np.minimum(high, reach)

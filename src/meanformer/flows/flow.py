@@ -14,14 +14,13 @@ from .. import _checks as checks
 from .._progress import Progress
 from .._types import cast, is_traced
 from ..attention.base import AbstractField
-from ..diagnostics.bounds import support_bound
 from ..gaussian.march import IMPLICIT_SIZE
 from ..measures.cloud import PointCloud
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from ..spaces import AbstractSpace
 from .densities import DensitySystem, density_run, refuse_for_densities
-from .domain import covering, scouts
+from .domain import covering
 from .endless import endless_run, with_fate
 from .frames import Rescaled
 from .gaussians import GaussianSystem
@@ -143,9 +142,7 @@ def _density_flow(
     rules, seconds = resolve_stop(stop, rho, t0)
     limit = checks.whole(100_000 if max_steps is None else max_steps, "max_steps")
     progress = None if progress is None else checks.flag(progress, "progress")
-    ahead = scouts(rho)
-    run = flow(field, ahead, t1, t0=t0, rtol=1e-3, atol=1e-3 * float(ahead.radius) or 1e-3, save=9, progress=False)
-    system = DensitySystem(field, covering(rho, run, support_bound(field, ahead, t1, t0)))
+    system = DensitySystem(field, covering(field, rho, t0, t1))
     times = with_breaks(resolve_save(save, t0, t1, system.state_bytes), field, t0, t1)
     with Progress(progress, float(t0), float(t1)) as bar:
         parts = pieces(system, t0, t1)

@@ -17,6 +17,7 @@ from ..attention.heads import stack, stackable
 from ..attention.schedule import breaks_of, check_velocity, frozen
 from ..attention.solved import check_masked_sinkhorn
 from ..measures.cloud import PointCloud
+from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from ..outcome import Ending, Outcome
 from ..spaces import AbstractSpace, resolve_space
@@ -59,6 +60,13 @@ def layers(
     began = clock.monotonic()
     fields, count = _checked_layers(field, depth)
     checks.one_of(save, "save", ("all", "final"))
+    if isinstance(measure, Density):
+        checks.refuse(
+            "layers move tokens and Gaussians",
+            got="a Density",
+            expected="a PointCloud or a Gaussian",
+            remedy="mf.flow(field, density, t1), or layers on its cells: mf.to_cloud(density)",
+        )
     check_velocity(fields[0], measure, jnp.zeros(()), " (layer 0)" if len(fields) > 1 else "")
     # Even without their states, layers have a time each.
     checks.fits_in_memory(

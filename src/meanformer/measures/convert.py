@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
-import jax.scipy.stats as stats
 import numpy as np
 from jaxtyping import Array
+from scipy.stats import multivariate_normal
 
 from .. import _checks as checks
-from .._types import Key, cast, common_dtype
+from .._types import Key
 from .cloud import PointCloud
 from .density import MAX_DIMENSION, Density, cell_shares, checked_box, grid_points
 from .gaussian import Gaussian, Mixture
@@ -80,8 +80,13 @@ def to_density(mu: Any, cells: Any = None, *, low: Any = None, high: Any = None,
     """
     if isinstance(mu, Density):
         return mu
+    around = isinstance(mu, PointCloud) and low is None and high is None
     low, high = _box(mu, low, high)
     cells = _checked_cells(cells, low.shape[0])
+    if around:  # the outermost tokens lie at the centres of the outermost cells
+        margin = (high - low) / (2 * (jnp.asarray(cells, low.dtype) - 1))
+        margin = jnp.where(margin > 0, margin, 0.5)
+        low, high = low - margin, high + margin
     side = np.asarray((high - low) / jnp.asarray(cells, low.dtype))
     if isinstance(mu, PointCloud):
         masses = _binned(mu, np.asarray(low), side, cells, positions)
@@ -152,9 +157,7 @@ def _box(mu: Any, low: Any, high: Any) -> tuple[Array, Array]:
 def _natural_box(mu: Any) -> tuple[Array, Array]:
     if isinstance(mu, PointCloud):
         points = mu.points[np.flatnonzero(np.asarray(mu.weights) > 0)]
-        low, high = points.min(axis=0), points.max(axis=0)
-        margin = 0.01 * (high - low) + jnp.where(high > low, 0, 1)
-        return low - margin, high + margin
+        return points.min(axis=0), points.max(axis=0)
     if isinstance(mu, Mixture):
         boxes = [_natural_box(g) for g in mu.components]
         return jnp.stack([b[0] for b in boxes]).min(axis=0), jnp.stack([b[1] for b in boxes]).max(axis=0)
@@ -184,7 +187,7 @@ def _check_definite(g: Gaussian) -> None:
         )
 
 
-def _function(mu: Any) -> Callable[[Array], Array]:
+def _function(mu: Any) -> Callable[[Array], Any]:
     """The density of a law, up to a factor, at points of shape (n, d)."""
     if isinstance(mu, Gaussian):
         _check_definite(mu)
@@ -192,7 +195,7 @@ def _function(mu: Any) -> Callable[[Array], Array]:
     if isinstance(mu, Mixture):
         for g in mu.components:
             _check_definite(g)
-        return lambda x: sum(w * _normal(g, x) for w, g in zip(mu.weights, mu.components, strict=True))  # pyright: ignore
+        return lambda x: sum(float(w) * _normal(g, x) for w, g in zip(mu.weights, mu.components, strict=True))
     if isinstance(mu, UniformCube):
         return lambda x: jnp.all((x >= mu.low[None]) & (x <= mu.high[None]), axis=1).astype(x.dtype)
     if isinstance(mu, UniformBall):
@@ -200,13 +203,11 @@ def _function(mu: Any) -> Callable[[Array], Array]:
     return mu
 
 
-def _normal(g: Gaussian, x: Array) -> Array:
-    dtype = common_dtype(g, x)
-    mean, cov, x = cast((g.mean, g.covariance, x), dtype)
-    return stats.multivariate_normal.pdf(x, mean, cov)
+def _normal(g: Gaussian, x: Array) -> np.ndarray:
+    return np.atleast_1d(multivariate_normal(np.asarray(g.mean), np.asarray(g.covariance)).pdf(np.asarray(x)))
 
 
-def _sampled(function: Callable[[Array], Array], points: Array, cells: tuple[int, ...]) -> np.ndarray:
+def _sampled(function: Callable[[Array], Any], points: Array, cells: tuple[int, ...]) -> np.ndarray:
     """Masses proportional to a function at the centres of the cells."""
     if not checks.takes(function, 1):
         checks.refuse(

@@ -104,6 +104,13 @@ if TYPE_CHECKING:
     from meanformer.measures.laws import uniform_sphere as uniform_sphere
     from meanformer.metrics.bures import bures_geodesic as bures_geodesic
     from meanformer.metrics.bures import bures_wasserstein as bures_wasserstein
+    from meanformer.metrics.conditional import conditional_wasserstein as conditional_wasserstein
+    from meanformer.metrics.entropic import EntropicDistance as EntropicDistance
+    from meanformer.metrics.entropic import NotConvergedWarning as NotConvergedWarning
+    from meanformer.metrics.entropic import entropic_cost as entropic_cost
+    from meanformer.metrics.entropic import sinkhorn_divergence as sinkhorn_divergence
+    from meanformer.metrics.wasserstein import sliced_wasserstein as sliced_wasserstein
+    from meanformer.metrics.wasserstein import wasserstein as wasserstein
     from meanformer.outcome import Ending as Ending
     from meanformer.outcome import Outcome as Outcome
     from meanformer.plots.covariances import plot_cone as plot_cone
@@ -218,6 +225,13 @@ _EXPORTS: dict[str, str] = {
     "check": "meanformer.theory.check",
     "MeanFieldRate": "meanformer.theory.meanfield",
     "mean_field_rate": "meanformer.theory.meanfield",
+    "wasserstein": "meanformer.metrics.wasserstein",
+    "sliced_wasserstein": "meanformer.metrics.wasserstein",
+    "sinkhorn_divergence": "meanformer.metrics.entropic",
+    "conditional_wasserstein": "meanformer.metrics.conditional",
+    "entropic_cost": "meanformer.metrics.entropic",
+    "EntropicDistance": "meanformer.metrics.entropic",
+    "NotConvergedWarning": "meanformer.metrics.entropic",
     "plot_spectrum": "meanformer.plots.gaussians",
     "plot_cone": "meanformer.plots.covariances",
     "plot_disc": "meanformer.plots.covariances",

@@ -146,7 +146,7 @@ class Stability(NamedTuple):
 
 
 def stability_bound(
-    field: AbstractField, mu: PointCloud, nu: PointCloud, t1: Any, t0: Any = 0.0, *, p: float = 2.0
+    field: AbstractField, mu: PointCloud, nu: PointCloud, t1: Any, t0: Any = 0.0, *, p: float | int = 2
 ) -> Stability | None:
     r"""Dobrushin's stability of the flow of two measures on a common ball (MATH d.3),
 

@@ -13,7 +13,14 @@ from .. import _checks as checks
 from ..attention.base import AbstractField
 from ..attention.schedule import is_constant
 from ..attention.view import View
-from ..diagnostics.bounds import euler_bound, grown_radius, lipschitz_constants, stability_bound, trace_bound
+from ..diagnostics.bounds import (
+    checked_power,
+    euler_bound,
+    grown_radius,
+    lipschitz_constants,
+    stability_bound,
+    trace_bound,
+)
 from ..diagnostics.weak import weak_residual
 from ..flows.flow import flow
 from ..measures.cloud import PointCloud
@@ -106,7 +113,7 @@ class Checked:
         return plot_checked(self, ax=ax, **options)
 
 
-def check(run: Any, *, p: float = 2.0, seed: int = 0) -> Checked:
+def check(run: Any, *, p: float | int = 2, seed: int = 0) -> Checked:
     r"""The claims of the theory about a run: a table of claim, bound, measured value and slack (MATH d).
 
     - tokens: the support radius; the Lipschitz constants in the point and in the measure, against the largest
@@ -137,7 +144,7 @@ def check(run: Any, *, p: float = 2.0, seed: int = 0) -> Checked:
             expected="a run outside of jit, vmap and grad",
             remedy="call mf.flow outside of jit, one run at a time",
         )
-    run = run.original()
+    run, p = run.original(), checked_power(p)
     kinds = {PointCloud: _of_tokens, Gaussian: _of_gaussian, Density: _of_density}
     claims, paths = kinds[type(run.system.mu)](run, p, seed)
     if len(run.times) >= 3:

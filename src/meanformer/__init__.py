@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from meanformer.attention.softmax import Softmax as Softmax
     from meanformer.attention.unnormalised import Unnormalised as Unnormalised
     from meanformer.attention.view import View as View
+    from meanformer.diagnostics.attention import AttentionPath as AttentionPath
+    from meanformer.diagnostics.attention import AttentionSummary as AttentionSummary
+    from meanformer.diagnostics.attention import attention_along as attention_along
+    from meanformer.diagnostics.attention import attention_summary as attention_summary
     from meanformer.diagnostics.bounds import Stability as Stability
     from meanformer.diagnostics.bounds import euler_bound as euler_bound
     from meanformer.diagnostics.bounds import lipschitz_constants as lipschitz_constants
@@ -52,6 +56,11 @@ if TYPE_CHECKING:
     from meanformer.diagnostics.bounds import support_bound as support_bound
     from meanformer.diagnostics.bounds import trace_bound as trace_bound
     from meanformer.diagnostics.clusters import clusters as clusters
+    from meanformer.diagnostics.criteria import boolean_attention as boolean_attention
+    from meanformer.diagnostics.criteria import collapse_limit as collapse_limit
+    from meanformer.diagnostics.criteria import hyperplane_limit as hyperplane_limit
+    from meanformer.diagnostics.criteria import paranormal_limit as paranormal_limit
+    from meanformer.diagnostics.criteria import polytope_limit as polytope_limit
     from meanformer.diagnostics.energy import EnergyPath as EnergyPath
     from meanformer.diagnostics.energy import e0_energy as e0_energy
     from meanformer.diagnostics.energy import energy_along as energy_along
@@ -59,12 +68,18 @@ if TYPE_CHECKING:
     from meanformer.diagnostics.energy import l2_energy as l2_energy
     from meanformer.diagnostics.energy import ot_energy as ot_energy
     from meanformer.diagnostics.energy import softmax_energy as softmax_energy
+    from meanformer.diagnostics.energy import sphere_energy as sphere_energy
     from meanformer.diagnostics.gap import GaussianGap as GaussianGap
     from meanformer.diagnostics.gap import SlowMeanFieldWarning as SlowMeanFieldWarning
     from meanformer.diagnostics.gap import gaussian_gap as gaussian_gap
+    from meanformer.diagnostics.history import ClusterHistory as ClusterHistory
+    from meanformer.diagnostics.history import clusters_along as clusters_along
+    from meanformer.diagnostics.spectra import average_cosine as average_cosine
     from meanformer.diagnostics.spectra import effective_rank as effective_rank
+    from meanformer.diagnostics.spectra import isoscore as isoscore
     from meanformer.diagnostics.spectra import participation_ratio as participation_ratio
     from meanformer.diagnostics.spectra import stable_rank as stable_rank
+    from meanformer.diagnostics.verdict import Verdict as Verdict
     from meanformer.diagnostics.weak import WeakResidual as WeakResidual
     from meanformer.diagnostics.weak import weak_residual as weak_residual
     from meanformer.fate import Fate as Fate
@@ -232,6 +247,21 @@ _EXPORTS: dict[str, str] = {
     "entropic_cost": "meanformer.metrics.entropic",
     "EntropicDistance": "meanformer.metrics.entropic",
     "NotConvergedWarning": "meanformer.metrics.entropic",
+    "isoscore": "meanformer.diagnostics.spectra",
+    "average_cosine": "meanformer.diagnostics.spectra",
+    "attention_summary": "meanformer.diagnostics.attention",
+    "AttentionSummary": "meanformer.diagnostics.attention",
+    "attention_along": "meanformer.diagnostics.attention",
+    "AttentionPath": "meanformer.diagnostics.attention",
+    "clusters_along": "meanformer.diagnostics.history",
+    "ClusterHistory": "meanformer.diagnostics.history",
+    "sphere_energy": "meanformer.diagnostics.energy",
+    "boolean_attention": "meanformer.diagnostics.criteria",
+    "polytope_limit": "meanformer.diagnostics.criteria",
+    "hyperplane_limit": "meanformer.diagnostics.criteria",
+    "paranormal_limit": "meanformer.diagnostics.criteria",
+    "collapse_limit": "meanformer.diagnostics.criteria",
+    "Verdict": "meanformer.diagnostics.verdict",
     "plot_spectrum": "meanformer.plots.gaussians",
     "plot_cone": "meanformer.plots.covariances",
     "plot_disc": "meanformer.plots.covariances",

@@ -42,13 +42,22 @@ def clusters(mu: PointCloud, tolerance: float = 0.01) -> Clusters:
             remedy="wrap points in mf.PointCloud; of a run take run.final or run.states[k]",
         )
     points, weights = np.asarray(mu.points, float), np.asarray(mu.weights, float)
+    return clusters_at(points, weights, tolerance * box_diameter(points[weights > 0]))
+
+
+def box_diameter(points: np.ndarray) -> float:
+    """The diameter of the bounding box of `points`, shape (n, d)."""
+    return float(np.linalg.norm(np.ptp(points, axis=0)))
+
+
+def clusters_at(points: np.ndarray, weights: np.ndarray, delta: float) -> Clusters:
+    """Single-linkage clusters at the distance `delta`."""
     seen = np.flatnonzero(weights > 0)
     points = points[seen]
-    diameter = float(np.linalg.norm(np.ptp(points, axis=0)))
     # The rounding of the coordinates themselves is no distance.
-    delta = max(tolerance * diameter, 1e-12 * float(np.abs(points).max(initial=0.0)))
+    delta = max(delta, 1e-12 * float(np.abs(points).max(initial=0.0)))
     count, component = _linked(points, delta) if delta > 0 else (1, np.zeros(len(points), int))
-    labels = np.full(mu.n, -1)
+    labels = np.full(len(weights), -1)
     labels[seen] = component
     masses = np.bincount(component, weights[seen], minlength=count)
     centres = [np.bincount(component, weights[seen] * coordinate, minlength=count) for coordinate in points.T]

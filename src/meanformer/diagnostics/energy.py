@@ -1,8 +1,9 @@
-r"""Energies of Gaussians: attention as a Bures-Wasserstein gradient flow (MATH f).
+r"""Energies of measures: attention as a gradient flow (MATH f). Those of tokens are summed in `token_energy`.
 
-Where $G=-2\nabla F(\Sigma)$, with $dF=\operatorname{tr}(\nabla F\,d\Sigma)$, the covariance descends $F$:
-$\dot F=-\operatorname{tr}(G\Sigma G^\top)\le0$. Everything is computed from $M=L^\top BL$: any rank, no inverse, and
-first derivatives at equal and at zero singular values too.
+For Gaussians the flow is that of Bures and Wasserstein: where $G=-2\nabla F(\Sigma)$, with
+$dF=\operatorname{tr}(\nabla F\,d\Sigma)$, the covariance descends $F$: $\dot F=-\operatorname{tr}(G\Sigma G^\top)\le0$.
+Everything is computed from $M=L^\top BL$: any rank, no inverse, and first derivatives at equal and at zero singular
+values too.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ from ..attention.kernel import AbstractAttention
 from ..attention.l2 import L2
 from ..attention.sinkhorn import Sinkhorn
 from ..attention.softmax import Softmax
+from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
+from .token_energy import far, multiple, token_law, tokens_e0, tokens_ot
 
 
 def _read(M: Any, name: str, gaussian: Any, *, square: bool = True) -> tuple[Array, Array, Array]:
@@ -31,27 +34,51 @@ def _read(M: Any, name: str, gaussian: Any, *, square: bool = True) -> tuple[Arr
             expected="a Gaussian with a mean of shape (d,)",
             remedy="jax.vmap over the batch" if batch else "mf.Gaussian(mean, cov=Sigma), or factor=L",
         )
-    M = checks.matrix(M, name)
-    d = gaussian.d
-    if M.shape[1] != d or (square and M.shape[0] != d):
-        checks.refuse(
-            f"{name} must act on the space of the Gaussian",
-            got=f"{name} of shape {M.shape} for d = {d}",
-            expected=f"shape ({d if square else 'k'}, {d})",
-            remedy=f"give {name} as many columns as the Gaussian has dimensions",
-        )
+    M = _acting(M, name, gaussian, square)
     return cast((M, gaussian.mean, gaussian.factor), common_dtype(M, gaussian))
 
 
-def ot_energy(B: Any, gaussian: Gaussian) -> Scalar:
-    r"""The entropic self-transport $\mathrm{OT}_B(\mu,\mu)$ of a Gaussian, mean included, for any $B$ (MATH f),
+def _acting(M: Any, name: str, mu: Gaussian | PointCloud, square: bool = True) -> Array:
+    """A matrix that acts on the space of a measure."""
+    M = checks.matrix(M, name)
+    if M.shape[1] != mu.d or (square and M.shape[0] != mu.d):
+        checks.refuse(
+            f"{name} must act on the space of the {'Gaussian' if isinstance(mu, Gaussian) else 'tokens'}",
+            got=f"{name} of shape {M.shape} for d = {mu.d}",
+            expected=f"shape ({mu.d if square else 'k'}, {mu.d})",
+            remedy=f"give {name} as many columns as the measure has dimensions",
+        )
+    return M
 
-    $$\min_{\pi\in\Pi(\mu,\mu)}\int-(Bx)\cdot y\,d\pi+\mathrm{KL}(\pi|\mu\otimes\mu)
-    =\sum_i\Big[-\frac{r_i-1}2+\frac12\log\frac{1+r_i}2\Big]-m^\top Bm,\qquad r_i=\sqrt{1+4S_i^2},$$
 
-    with $S_i$ the singular values of $L^\top BL$. **Arguments:** `B` of shape `(d, d)`: `field.B` of `Sinkhorn`.
+def _of_tokens(M: Any, name: str, mu: PointCloud) -> tuple[Array, PointCloud]:
+    """A matrix that acts on the space of a single cloud, and the cloud, in one dtype."""
+    if mu.points.ndim != 2:
+        checks.refuse(
+            "the energy is that of a single cloud",
+            got=f"points of shape {mu.points.shape}",
+            expected="points of shape (n, d)",
+            remedy="jax.vmap over the batch",
+        )
+    M = _acting(M, name, mu)
+    return cast((M, mu), common_dtype(M, mu))
+
+
+def ot_energy(B: Any, mu: Gaussian | PointCloud) -> Scalar:
+    r"""The entropic self-transport $\mathrm{OT}_B(\mu,\mu)$ of a Gaussian or of tokens, for any $B$ (MATH f),
+
+    $$\min_{\pi\in\Pi(\mu,\mu)}\int-(Bx)\cdot y\,d\pi+\mathrm{KL}(\pi|\mu\otimes\mu)=\int(f+g)\,d\mu,$$
+
+    with $f,g$ the potentials of Sinkhorn for the kernel $e^{(Bx)\cdot y}$; for a Gaussian, mean included, it is
+
+    $$\sum_i\Big[-\frac{r_i-1}2+\frac12\log\frac{1+r_i}2\Big]-m^\top Bm,\qquad r_i=\sqrt{1+4S_i^2},$$
+
+    with $S_i$ the singular values of $L^\top BL$. **Arguments:** `B` of shape `(d, d)`: `field.B` of `Sinkhorn`. Of
+    tokens it is not a number if the iterations of Sinkhorn stall.
     """
-    B, m, L = _read(B, "B", gaussian)
+    if isinstance(mu, PointCloud):
+        return tokens_ot(*_of_tokens(B, "B", mu))
+    B, m, L = _read(B, "B", mu)
     # The derivative of singular values alone, without vectors, is finite when they are equal or zero.
     squares = jnp.linalg.svd(L.T @ B @ L, compute_uv=False) ** 2
     half = 2 * squares / (1 + jnp.sqrt(1 + 4 * squares))  # (r - 1) / 2, without the cancellation
@@ -80,15 +107,19 @@ def l2_energy(K: Any, gaussian: Gaussian) -> Scalar:
     return -(jnp.sum(KL**2) - log_det / 2) / 2
 
 
-def e0_energy(A: Any, gaussian: Gaussian) -> Scalar:
-    r"""$E_0=\tfrac12\iint e^{(Ax)\cdot y}d\mu\,d\mu$ of a Gaussian; infinite if $\|L^\top AL\|\ge1$ (MATH f),
+def e0_energy(A: Any, mu: Gaussian | PointCloud) -> Scalar:
+    r"""$E_0=\tfrac12\iint e^{(Ax)\cdot y}d\mu\,d\mu$ of a Gaussian or of tokens (MATH f).
+
+    Of a Gaussian it is infinite if $\|L^\top AL\|\ge1$, and else
 
     $$E_0=\tfrac12\det(J)^{-1/2}\exp\big(m^\top Am+\tfrac12b^\top J^{-1}b\big),\qquad M=L^\top AL,$$
     $$J=\begin{pmatrix}I&-M\\-M^\top&I\end{pmatrix},\qquad b=\begin{pmatrix}L^\top Am\\L^\top A^\top m\end{pmatrix},$$
 
     that is $\tfrac12\det(I-M^\top M)^{-1/2}$ if $m=0$. `A` has the temperature in it: `field.A / field.tau`.
     """
-    A, m, L = _read(A, "A", gaussian)
+    if isinstance(mu, PointCloud):
+        return tokens_e0(*_of_tokens(A, "A", mu))
+    A, m, L = _read(A, "A", mu)
     M = L.T @ A @ L
     one = jnp.eye(len(M), dtype=M.dtype)
     finite = jnp.linalg.svd(M, compute_uv=False)[0] < 1
@@ -99,18 +130,20 @@ def e0_energy(A: Any, gaussian: Gaussian) -> Scalar:
     return jnp.where(finite, jnp.exp(log_energy) / 2, jnp.inf)
 
 
-def _far(M: Array, other: Array) -> bool:
-    """Whether two matrices, if they are known, differ by more than rounding."""
-    if not checks.known(M, other):
-        return False
-    rounding = max(1e-8, 100 * float(jnp.finfo(M.dtype).eps))
-    return bool(np.linalg.norm(np.asarray(M) - np.asarray(other)) > rounding * np.linalg.norm(np.asarray(M)))
-
-
-def _multiple(V: Array, M: Array) -> Scalar:
-    r"""The $c$ with $V=cM$: $\langle V,M\rangle/\langle M,M\rangle$, and 0 for $M=0$, where nothing moves."""
-    size = jnp.sum(M**2)
-    return jnp.sum(V * M) / jnp.where(size > 0, size, 1)
+def sphere_energy(beta: Any, mu: PointCloud) -> Scalar:
+    r"""$E_\beta=\frac1{2\beta}\sum_{ij}w_iw_je^{\beta x_i\cdot x_j}$ (MATH f), which attention with $Q=K=V=I$ and
+    $\tau=1/\beta$ climbs on the sphere.
+    """
+    beta = checks.positive(beta, "beta", "beta = 1 / tau is an inverse temperature")
+    if not isinstance(mu, PointCloud):
+        checks.refuse(
+            "the energy on the sphere is that of tokens",
+            got=checks.described(mu),
+            expected="a PointCloud",
+            remedy="mf.uniform_sphere(d=3).sample(100, key=key)",
+        )
+    beta = beta.astype(common_dtype(mu))
+    return e0_energy(beta * jnp.eye(mu.d, dtype=beta.dtype), mu) / beta
 
 
 def _refuse(kind: str, got: str, expected: str) -> NoReturn:
@@ -151,51 +184,100 @@ def gaussian_energy(field: AbstractAttention, gaussian: Gaussian) -> Scalar:
     _read(field.V, "V", gaussian)
     if isinstance(field, Sinkhorn):
         B, V = field.B, field.V
-        if _far(B, B.T):
+        if far(B, B.T):
             _refuse(kind, "a B that is not symmetric", "B = B^T and V = c B")
-        c = _multiple(V, B)
+        c = multiple(V, B)
         _check_multiple(kind, V, c * B, B, "B", "B = B^T and V = c B")
         return c / 2 * ot_energy(B, gaussian)
     A, V = field.A / field.tau, field.V
     if isinstance(field, Softmax):
         expected = "A = A^T (or A = -A^T) and V = c A^T"
-        if _far(A, A.T) and _far(A, -A.T):
+        if far(A, A.T) and far(A, -A.T):
             _refuse(kind, "an A = K^T Q that is neither symmetric nor antisymmetric", expected)
     else:
         expected = "Q = K (or Q = -K) and V = c A^T"
-        if _far(field.Q, field.K) and _far(field.Q, -field.K):
+        if far(field.Q, field.K) and far(field.Q, -field.K):
             _refuse(kind, "a Q that is neither K nor -K", expected)
-    c = _multiple(V, A.T)
+    c = multiple(V, A.T)
     _check_multiple(kind, V, c * A.T, A, "A^T", expected)
     if isinstance(field, Softmax):
         return c * softmax_energy(A, gaussian)
     return c * l2_energy(field.K / jnp.sqrt(field.tau), gaussian)
 
 
-def _check_multiple(kind: str, V: Array, multiple: Array, M: Array, name: str, expected: str) -> None:
-    if checks.known(V, M) and np.asarray(M).any() and _far(V, multiple):
-        off = np.linalg.norm(np.asarray(V) - np.asarray(multiple)) / np.linalg.norm(np.asarray(V))
+def _check_multiple(kind: str, V: Array, matched: Array, M: Array, name: str, expected: str) -> None:
+    if checks.known(V, M) and np.asarray(M).any() and far(V, matched):
+        off = np.linalg.norm(np.asarray(V) - np.asarray(matched)) / np.linalg.norm(np.asarray(V))
         _refuse(kind, f"a V that is not a multiple of {name}: off by {off:.2g} of its norm", expected)
 
 
 @dataclass(frozen=True, eq=False)
 class EnergyPath:
-    """The energy along a run: arrays `times` and `energy`, and whether it never grew (`descends`, up to rounding)."""
+    """The energy called `name` along a run.
+
+    - `times`, `energy`, and `slope`, the derivative that the theory gives at these times (the dissipation);
+    - `expected`: "descends" or "ascends", if the theory gives a sign, else None; `held`: whether the energy did,
+      between all save times, up to `slack` of its size (None without a sign);
+    - `descends`, `ascends`: whether it never grew, never fell.
+    """
 
     times: np.ndarray
     energy: np.ndarray
-    descends: bool
+    slope: np.ndarray
+    expected: str | None
+    name: str = "F"
+    slack: float = 1e-10
+
+    @property
+    def descends(self) -> bool:
+        """Whether the energy never grew."""
+        return self._never(1)
+
+    @property
+    def ascends(self) -> bool:
+        """Whether the energy never fell."""
+        return self._never(-1)
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the energy went where the theory sends it."""
+        return None if self.expected is None else self.descends if self.expected == "descends" else self.ascends
+
+    def _never(self, sign: int) -> bool:
+        # Beyond the floating-point range nothing can be said. Where a Sinkhorn problem stalled nothing holds.
+        energy = self.energy[~np.isinf(self.energy)]
+        size = np.maximum(1e-300, np.maximum.accumulate(np.abs(energy)))
+        return bool((sign * np.diff(energy) <= self.slack * size[1:]).all() and not np.isnan(energy).any())
 
     def __str__(self) -> str:
-        how = "never grew" if self.descends else "grew at some time"
-        return f"F from {self.energy[0]:.6g} at t = {self.times[0]:.4g} to {self.energy[-1]:.6g}; it {how}"
+        how = "never grew" if self.descends else "never fell" if self.ascends else "grew and fell"
+        if self.expected is None:
+            word = "and no sign is known"
+        else:
+            word = f"as it should: it {self.expected}" if self.held else f"but it {self.expected}, in theory"
+        return (
+            f"{self.name} from {self.energy[0]:.6g} at t = {self.times[0]:.4g} to {self.energy[-1]:.6g} at "
+            f"t = {self.times[-1]:.4g}; it {how}, {word}"
+        )
 
     __repr__ = __str__
 
 
-def energy_along(run: Any) -> EnergyPath:
-    r"""The energy of `gaussian_energy` at the save times of a Gaussian run; along an exact flow it descends,
-    $\dot F=-\operatorname{tr}(G\Sigma G^\top)\le0$ for a centred Gaussian.
+def energy_along(run: Any, slack: Any = 1e-10) -> EnergyPath:
+    r"""The energy at the save times of a run, and its derivative in time as the theory has it (MATH f).
+
+    A Gaussian descends the $F$ of `gaussian_energy`, $\dot F=-\operatorname{tr}(G\Sigma G^\top)$, and $-|u|^2$ more for
+    Sinkhorn, which moves the mean too. For tokens, without biases and with constant weights,
+
+    - `Sinkhorn`: $\frac12\mathrm{OT}_B$, $-\int\bar y^\top BV\bar y\,d\mu$ if $B=B^\top$: it descends if
+      $\operatorname{sym}(BV)\succeq0$, and ascends if $\preceq0$;
+    - `Unnormalised` and `Softmax` with $A=A^\top$: $E_0$, $\int An\cdot Vn\,d\mu$ and $\int Z^{-1}An\cdot Vn\,d\mu$: it
+      ascends if $\operatorname{sym}(AV)\succeq0$, and descends if $\preceq0$;
+    - on the sphere the same with projected velocities and a sign if $V=cA$, $V=cB$; with $A=\beta I$ the energy is
+      $E_\beta=E_0/\beta$ (`sphere_energy`).
+
+    Other fields are refused, with the condition that fails. **Arguments:** `slack`, how much of its size the energy may
+    move the wrong way between two save times.
 
     ```python
     A = jnp.array([[1.0, 0.2], [0.2, -0.5]])
@@ -203,21 +285,37 @@ def energy_along(run: Any) -> EnergyPath:
     print(mf.energy_along(run))
     ```
     """
-    if not isinstance(getattr(getattr(run, "system", None), "mu", None), Gaussian):
+    slack = float(checks.positive(slack, "slack", "1e-10 is the default"))
+    mu = getattr(getattr(run, "system", None), "mu", None)
+    if not isinstance(mu, (Gaussian, PointCloud)):
         checks.refuse(
-            "energy_along takes a run of a Gaussian",
+            "energy_along takes a run of a Gaussian or of tokens",
             got=checks.described(run),
-            expected="mf.flow(field, gaussian, t1)",
-            remedy="flow a Gaussian",
+            expected="mf.flow(field, measure, t1)",
+            remedy="flow a Gaussian or a PointCloud",
         )
     if run.discrete:
         checks.refuse(
             "energy_along takes a flow: layers of finite step need not descend",
             got="a run of mf.layers",
-            expected="mf.flow(field, gaussian, t1)",
-            remedy="evaluate mf.gaussian_energy(field, run.states[k]) for each layer",
+            expected="mf.flow(field, measure, t1)",
+            remedy="evaluate the energy at run.states[k] for each layer",
         )
-    states = run.states
-    energies = np.array([float(gaussian_energy(run.field, states[k])) for k in range(len(run.times))])
-    slack = 1e-10 * np.maximum(1e-300, np.abs(energies).max())
-    return EnergyPath(np.asarray(run.times), energies, bool((np.diff(energies) <= slack).all()))
+    run = run.original()
+    if isinstance(mu, PointCloud):
+        law = token_law(run.field, run.system.space, mu)
+        values, expected, name = [law(mu.with_points(x)) for x in run.points], law.expected, law.name
+    else:
+        states, expected, name = run.states, "descends", "F"
+        values = [_gaussian_descent(run.field, states[k]) for k in range(len(run.times))]
+    energy, slope = np.array([[float(number) for number in pair] for pair in values]).T
+    return EnergyPath(np.asarray(run.times), energy, slope, expected, name, slack)
+
+
+def _gaussian_descent(field: AbstractAttention, gaussian: Gaussian) -> tuple[Scalar, Scalar]:
+    r"""$F$ and $\dot F$."""
+    G, b = field.affine(gaussian)
+    loss = jnp.sum((G @ gaussian.factor) ** 2)
+    if isinstance(field, Sinkhorn):
+        loss = loss + jnp.sum((G @ gaussian.mean + b) ** 2)
+    return gaussian_energy(field, gaussian), -loss

@@ -1,4 +1,4 @@
-r"""Anisotropy of a covariance, as one number: how many directions carry its variance (MATH g).
+r"""Anisotropy as one number: how many directions carry the variance, and how far tokens point the same way (MATH g).
 
 With $\lambda$ the spectrum of $\Sigma$ and $p=\lambda/\sum\lambda$: $1\le$ stable rank $\le$ participation ratio
 $\le$ effective rank $\le d$.
@@ -13,11 +13,13 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .._types import Scalar
 from ..measures.cloud import PointCloud
+from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 
 
 def _spectrum(of: Any) -> Float[Array, " d"]:
-    covariance = of.covariance if isinstance(of, (PointCloud, Gaussian)) else checks.matrix(of, "covariance")
+    measure = isinstance(of, (PointCloud, Gaussian, Density))
+    covariance = of.covariance if measure else checks.matrix(of, "covariance")
     if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
         checks.refuse(
             "a covariance is a square matrix",
@@ -60,3 +62,38 @@ def participation_ratio(of: Any) -> Scalar:
 def stable_rank(of: Any) -> Scalar:
     r"""$\sum\lambda/\lambda_{\max}$ of a measure or a covariance matrix."""
     return 1 / _shares(of).max()
+
+
+def isoscore(of: Any) -> Scalar:
+    r"""IsoScore, $(PR-1)/(d-1)$ with $PR$ the participation ratio: 0 if one direction carries all the variance, 1 if
+    all carry the same (Rudman et al. 2022). On a line, $d=1$, it is 1: the only direction is used in full.
+    """
+    p = _shares(of)
+    d = p.shape[0]
+    return jnp.ones((), p.dtype) if d == 1 else (1 / jnp.sum(p**2) - 1) / (d - 1)
+
+
+def average_cosine(mu: PointCloud | Density) -> Scalar:
+    r"""The average cosine of the angle between two different tokens, $i\ne j$, by weight (MATH g),
+
+    $$\frac{|\sum_iw_i\hat x_i|^2-\sum_iw_i^2}{(\sum_iw_i)^2-\sum_iw_i^2},\qquad\hat x=\frac x{|x|}.$$
+
+    Tokens at zero have no direction and are left out of all sums, as are tokens of zero weight. Not a number where
+    fewer than two tokens are left.
+    """
+    if not isinstance(mu, (PointCloud, Density)) or (isinstance(mu, PointCloud) and mu.points.ndim != 2):
+        checks.refuse(
+            "average_cosine is that of the tokens of one measure",
+            got=f"points of shape {mu.points.shape}" if isinstance(mu, PointCloud) else checks.described(mu),
+            expected="a PointCloud with points of shape (n, d), or a Density",
+            remedy="wrap points in mf.PointCloud; use jax.vmap over a batch",
+        )
+    cloud = mu.cloud() if isinstance(mu, Density) else mu
+    largest = jnp.abs(cloud.points).max(axis=1, keepdims=True)
+    scaled = cloud.points / jnp.where(largest > 0, largest, 1)  # so that no square overflows, or underflows
+    lengths = jnp.sqrt(jnp.where(largest[:, 0] > 0, jnp.sum(scaled**2, axis=1), 1))
+    w = jnp.where(largest[:, 0] > 0, cloud.weights, 0)
+    mean, alone = (w / lengths) @ scaled, jnp.sum(w**2)
+    pairs = jnp.sum(w) ** 2 - alone
+    some = jnp.sum(w > 0) > 1
+    return jnp.where(some, (mean @ mean - alone) / jnp.where(some, pairs, 1), jnp.nan)

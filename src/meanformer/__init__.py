@@ -128,9 +128,13 @@ if TYPE_CHECKING:
     from meanformer.metrics.wasserstein import wasserstein as wasserstein
     from meanformer.outcome import Ending as Ending
     from meanformer.outcome import Outcome as Outcome
+    from meanformer.plots.bounds import plot_claims as plot_claims
+    from meanformer.plots.bounds import plot_slack as plot_slack
+    from meanformer.plots.clusters import plot_clusters as plot_clusters
     from meanformer.plots.covariances import plot_cone as plot_cone
     from meanformer.plots.covariances import plot_disc as plot_disc
     from meanformer.plots.covariances import plot_ranks as plot_ranks
+    from meanformer.plots.densities import plot_density as plot_density
     from meanformer.plots.gaussians import plot_spectrum as plot_spectrum
     from meanformer.spaces import AbstractSpace as AbstractSpace
     from meanformer.spaces import Euclidean as Euclidean
@@ -262,6 +266,10 @@ _EXPORTS: dict[str, str] = {
     "paranormal_limit": "meanformer.diagnostics.criteria",
     "collapse_limit": "meanformer.diagnostics.criteria",
     "Verdict": "meanformer.diagnostics.verdict",
+    "plot_density": "meanformer.plots.densities",
+    "plot_slack": "meanformer.plots.bounds",
+    "plot_claims": "meanformer.plots.bounds",
+    "plot_clusters": "meanformer.plots.clusters",
     "plot_spectrum": "meanformer.plots.gaussians",
     "plot_cone": "meanformer.plots.covariances",
     "plot_disc": "meanformer.plots.covariances",

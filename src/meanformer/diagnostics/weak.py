@@ -81,13 +81,8 @@ def weak_residual(
     times = np.asarray(run.times, float)
     values = np.zeros((len(times), len(omega)), complex)
     integral = np.zeros_like(values)
-    # Between two breaks the weights are continuous, and so are the rates; a break is a save time.
-    ends = [
-        0,
-        *(int(np.argmin(np.abs(times - b))) for b in breaks_of(field) if times[0] < b < times[-1]),
-        len(times) - 1,
-    ]
-    for first, last in itertools.pairwise(ends):
+    # Between two breaks the weights are continuous, and so are the rates.
+    for first, last in itertools.pairwise(_ends(field, times)):
         piece = frozen(field, float(times[first : last + 1].mean()))
         system = eqx.tree_at(lambda s: s.field, run.system, piece)
         rates = []
@@ -108,14 +103,50 @@ def _checked_run(run: Any) -> Any:
             expected="a Trajectory of mf.flow or mf.layers",
             remedy="mf.weak_residual(mf.flow(field, tokens, t1=1.0))",
         )
+    if jnp.ndim(run.outcome.code) or not checks.known(run.times, run.outcome.code):
+        checks.refuse(
+            "weak_residual takes one finished run",
+            got="a traced run, or a batch",
+            expected="a run outside of jit, vmap and grad",
+            remedy="call mf.flow outside of jit, one run at a time",
+        )
+    run = resolved(run.original())
     if len(run.times) < 3:
         checks.refuse(
             "a weak residual needs save times",
             got=f"{len(run.times)} of them",
             expected="3 or more",
-            remedy="flow(..., save=101), the default for small measures",
+            remedy='layers(..., save="all")' if run.discrete else "flow(..., save=101), the default for small measures",
         )
-    return run.original()
+    return run
+
+
+def resolved(run: Any) -> Any:
+    """A run up to where it and its velocity are finite: layers keep the rows after an overflow, flows do not."""
+    rows = [leaf.reshape(len(run.times), -1) for leaf in map(np.asarray, jax.tree.leaves(run.saved))]
+    finite = np.all([np.isfinite(leaf).all(axis=1) for leaf in rows], axis=0)
+    if finite.all():
+        return run
+    count = max(int(np.argmin(finite)) - 1, 1)  # the velocity at the last finite row is what overflowed
+    cut = run.times[:count], jax.tree.map(lambda a: a[:count], run.saved)
+    return eqx.tree_at(lambda r: (r.times, r.saved), run, cut)
+
+
+def _ends(field: AbstractField, times: np.ndarray) -> list[int]:
+    """The first and the last save time and those at breaks of the field, by number."""
+    ends = {0, len(times) - 1}
+    for b in breaks_of(field):
+        if times[0] < b < times[-1]:
+            k = int(np.argmin(np.abs(times - b)))
+            if abs(times[k] - b) > 1e-6 * (times[-1] - times[0]):
+                checks.refuse(
+                    "the breaks of the field must be save times",
+                    got=f"a break at {b:g}, and no save time nearer than {times[k]:g}",
+                    expected="a save time at every break, as in a run of this field",
+                    remedy="flow(..., save=...) with the breaks among the times",
+                )
+            ends.add(k)
+    return sorted(ends)
 
 
 def _frequencies(run: Any, frequencies: Any, count: int, seed: int) -> np.ndarray:

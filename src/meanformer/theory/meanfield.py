@@ -130,7 +130,7 @@ def _checked(
             remedy="mf.empirical(points) is the law of given tokens",
         )
     checks.one_of(statistic, "statistic", STATISTICS)
-    sizes = [checks.whole(size, "n", 2) for size in (n if isinstance(n, (list, tuple, np.ndarray)) else [n])]
+    sizes = [checks.whole(size, "n", 2) for size in (n if isinstance(n, (Sequence, np.ndarray)) else [n])]
     if len(sizes) < 2 or sizes != sorted(set(sizes)):
         checks.refuse(
             "a rate needs several numbers of tokens",
@@ -138,7 +138,7 @@ def _checked(
             expected="two or more, increasing",
             remedy="n=[250, 1000, 4000]",
         )
-    counts = list(repeats) if isinstance(repeats, (list, tuple, np.ndarray)) else [repeats] * len(sizes)
+    counts = list(repeats) if isinstance(repeats, (Sequence, np.ndarray)) else [repeats] * len(sizes)
     if len(counts) != len(sizes):
         checks.refuse(
             "repeats must match n",

@@ -139,6 +139,7 @@ ORDER = [
 # fmt: on
 LOOKS_AHEAD = {("meanformer.flows.trajectory", f"Trajectory.{method}") for method in ("plot", "animate", "save")}
 LOOKS_AHEAD.add(("meanformer.fate", "Fates.plot"))
+LOOKS_AHEAD.add(("meanformer.diagnostics.history", "ClusterHistory.plot"))
 LOOKS_AHEAD |= {("meanformer.theory.check", "Checked.plot"), ("meanformer.theory.meanfield", "MeanFieldRate.plot")}
 
 

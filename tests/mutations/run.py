@@ -21,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
+from theory import THEORY
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "meanformer"
 # A copy without a mistake, and the script itself, are no part of what is checked; pictures and pages are far from it.
@@ -337,7 +339,13 @@ MUTANTS = [
     Mutant(
         "bound_missing_head",
         "the support bound forgets all heads but one",
-        (("diagnostics/bounds.py", "for term in field.terms(t):", "for term in field.terms(t)[:1]:"),),
+        (
+            (
+                "diagnostics/bounds.py",
+                "for term in field.terms(t):\n        if not term.leaf.bounded",
+                "for term in field.terms(t)[:1]:\n        if not term.leaf.bounded",
+            ),
+        ),
         (f"{BOUND}::test_several_heads_add_up",),
     ),
     # Flows
@@ -380,7 +388,7 @@ MUTANTS = [
     Mutant(
         "layers_step",
         "layers of half the step",
-        (("flows/layers.py", "x + step * here.velocity(t, x)", "x + 0.5 * step * here.velocity(t, x)"),),
+        (("flows/layers.py", "a + step * v, y, here", "a + 0.5 * step * v, y, here"),),
         (f"{RUNS}::test_golden_layers",),
     ),
     Mutant(
@@ -410,10 +418,13 @@ MUTANTS = [
     Mutant(
         "interpolation_linear",
         "at(t) without the slopes",
-        (("flows/trajectory.py", "system.space.retract(value + h * slope)", "system.space.retract(value)"),),
+        (("flows/system.py", "value + h * ((u**3", "value + 0 * h * ((u**3"),),
         (f"{TRAJECTORY}::test_at_is_exact_at_save_times_and_of_fourth_order_between",),
     ),
 ]
+
+
+MUTANTS += [Mutant(*mistake) for mistake in THEORY]
 
 
 def mutated(mutant: Mutant | None, folder: Path) -> None:

@@ -63,6 +63,12 @@ class ClusterHistory:
 
     __repr__ = __str__
 
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """The number of clusters over time: see `meanformer.plots.clusters.plot_clusters`."""
+        from ..plots.clusters import plot_clusters
+
+        return plot_clusters(self, ax=ax, **options)
+
 
 def clusters_along(run: Any, tolerance: Any = 0.01, scale: str = "so far") -> ClusterHistory:
     r"""Single-linkage clusters at each save time of a run of tokens, in the run's frame, and how long they have lasted.

@@ -70,7 +70,7 @@ def radius_table(systems: int = 200) -> list[str]:
         began = time.perf_counter()
         rng = np.random.default_rng(0)
         first, second = (tuple(jnp.asarray(rng.normal(size=(systems, D, D))) for _ in range(count)) for _ in range(2))
-        # Logits of some tens only, and growth by some e^5: Sinkhorn slows down beyond, and two heads grow twice as fast.
+        # Logits of some tens only, and growth by some e^5: Sinkhorn slows down beyond, and two heads grow faster.
         sizes = [0.5, 0.5, 1.0] if "Sinkhorn" in name else [1.0] * 3 if count == 3 else [1.0] * 6 + [0.3] * 2
         first, second = (tuple(size * M for size, M in zip(sizes, part, strict=True)) for part in (first, second))
         speed = jnp.asarray(rng.uniform(0.5, 6, size=systems))

@@ -87,17 +87,17 @@ def to_density(mu: Any, cells: Any = None, *, low: Any = None, high: Any = None,
         margin = (high - low) / (2 * (jnp.asarray(cells, low.dtype) - 1))
         margin = jnp.where(margin > 0, margin, 0.5)
         low, high = low - margin, high + margin
-    side = np.asarray((high - low) / jnp.asarray(cells, low.dtype))
+    side = (np.asarray(high, np.float64) - np.asarray(low, np.float64)) / cells
     if isinstance(mu, PointCloud):
         masses = _binned(mu, np.asarray(low), side, cells, positions)
         positions = None if mu.positions is None else np.unique(np.asarray(mu.positions))
     else:
-        axes = tuple(low[i] + side[i] * (jnp.arange(cells[i], dtype=low.dtype) + 0.5) for i in range(len(cells)))
+        axes = tuple(low[i] + float(side[i]) * (jnp.arange(cells[i], dtype=low.dtype) + 0.5) for i in range(len(cells)))
         masses = _sampled(_function(mu), grid_points(axes), cells)
         if positions is not None:
             positions = np.asarray(checks.vector(positions, "positions"))
             masses = np.broadcast_to(masses, (len(positions), *cells)) / len(positions)
-    return Density(masses / np.prod(side), low, high, positions)
+    return Density((masses / np.prod(side)).astype(low.dtype), low, high, positions)
 
 
 def _checked_cells(cells: Any, d: int) -> tuple[int, ...]:

@@ -149,7 +149,7 @@ class Density(eqx.Module):
         after = np.maximum(0, np.ceil((np.asarray(high) - mine[1]) / side - 1e-9)).astype(int)
         leading = [(0, 0)] * (self.masses.ndim - self.d)
         masses = jnp.pad(self.masses, [*leading, *zip(before.tolist(), after.tolist(), strict=True)])
-        corners = (jnp.asarray(mine[0] - before * side), jnp.asarray(mine[1] + after * side))
+        corners = (jnp.asarray(a, self.low.dtype) for a in (mine[0] - before * side, mine[1] + after * side))
         return eqx.tree_at(lambda rho: (rho.masses, rho.low, rho.high), self, (masses, *corners))
 
     @property

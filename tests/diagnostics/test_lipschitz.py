@@ -1,8 +1,5 @@
 """Rows 23 and 24: Lipschitz constants and what follows from them, for random, adversarial and wrong fields."""
 
-from typing import ClassVar
-
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from oracles.refusals import assert_refused
 
 import meanformer as mf
 from meanformer.attention.view import View
 from meanformer.diagnostics.bounds import hardy_factor
+from oracles.refusals import assert_refused
+from oracles.wrong import loud
 
 DRAWS = 200
 N, D = 4, 2
@@ -126,28 +124,6 @@ def test_constants_in_the_measure_are_sharp(kind):
     _, in_mu = derivatives(field, two_points(1e-7), jnp.array([[1.0]]))
     ratio = float(in_mu) / float(mf.lipschitz_constants(field, 1.0).mu)
     assert 0.999 < ratio <= 1 + 1e-9
-
-
-class Loud(mf.AbstractAttention):
-    """Softmax, three times too large, that still claims the bounds of softmax."""
-
-    maps: mf.Projections
-    averages: ClassVar[bool] = True
-    normalised: ClassVar[bool] = True
-
-    def mix(self, mu, x, values, view):
-        return 3 * self.quiet.mix(mu, x, values, view)
-
-    def lipschitz(self, left, radius):
-        return self.quiet.lipschitz(left, radius)
-
-    @property
-    def quiet(self):
-        return eqx.tree_at(lambda f: f.maps, mf.Softmax(1.0, 1.0, 1.0), self.maps)
-
-
-def loud(Q, K, V):
-    return Loud(mf.Softmax(Q, K, V).maps)
 
 
 CLOUD = mf.PointCloud(np.random.default_rng(5).uniform(-1, 1, size=(6, 1)))

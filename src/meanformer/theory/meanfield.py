@@ -208,11 +208,11 @@ def _fit(n: np.ndarray, errors: list[np.ndarray], shrink: np.ndarray) -> tuple[f
     """The slope of log rms against log n, and a 95 % interval by resampling the repeats of each n."""
     x = np.log(n) - np.log(n).mean()
 
-    def slope(rows: list[np.ndarray]) -> float:
-        y = np.log(shrink * np.array([_rms(row) for row in rows]))
-        return float(x @ y / (x @ x))
+    def slopes(squares: np.ndarray) -> np.ndarray:
+        return np.log(shrink * np.sqrt(squares)) @ x / (x @ x)
 
     rng = np.random.default_rng(0)
-    draws = [slope([rng.choice(row, len(row)) for row in errors]) for _ in range(_RESAMPLES)]
-    low, high = np.percentile(draws, [2.5, 97.5])
-    return slope(errors), (float(low), float(high))
+    found = slopes(np.array([[np.mean(row**2) for row in errors]]))
+    drawn = [np.mean(rng.choice(row, (_RESAMPLES, len(row))) ** 2, axis=1) for row in errors]
+    low, high = np.percentile(slopes(np.stack(drawn, axis=1)), [2.5, 97.5])
+    return float(found[0]), (float(low), float(high))

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from meanformer.diagnostics.weak import weak_residual as weak_residual
     from meanformer.fate import Fate as Fate
     from meanformer.fate import Fates as Fates
+    from meanformer.flows.densities import MassLostWarning as MassLostWarning
     from meanformer.flows.flow import flow as flow
     from meanformer.flows.frames import Rescaled as Rescaled
     from meanformer.flows.layers import layers as layers
@@ -191,6 +192,7 @@ _EXPORTS: dict[str, str] = {
     "Ending": "meanformer.outcome",
     "InputError": "meanformer._checks",
     "flow": "meanformer.flows.flow",
+    "MassLostWarning": "meanformer.flows.densities",
     "layers": "meanformer.flows.layers",
     "Rescaled": "meanformer.flows.frames",
     "linear_times": "meanformer.flows.save",

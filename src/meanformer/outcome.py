@@ -26,7 +26,9 @@ _WORDS = {
     Ending.REACHED: "reached t1",
     Ending.STOPPED: "stopped by a rule",
     Ending.FATE_KNOWN: "the fate is known",
-    Ending.STEP_LIMIT: "ran out of steps; raise max_steps, loosen rtol, or shorten the run",
+    Ending.STEP_LIMIT: (
+        "ran out of steps; raise max_steps, loosen rtol (of a density: take larger cells), or shorten the run"
+    ),
     Ending.STEP_TOO_SMALL: (
         "the step became too small: the solution probably blows up near this time (or rtol is too strict for the "
         "dtype); end the run earlier, or rescale the weights"

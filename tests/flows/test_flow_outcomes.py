@@ -2,6 +2,7 @@
 
 import re
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,35 +50,51 @@ def test_unnormalised_attention_blows_up() -> None:
 
 def test_blow_up_with_constant_steps_keeps_what_is_finite() -> None:
     tokens = cloud(51, d=1)
-    run = mf.flow(mf.Unnormalised(1.0, 1.0, 1.0), tokens, 5.0, solver="euler", step=0.05)
+    run = mf.flow(mf.Unnormalised(1.0, 1.0, 1.0), tokens, 5.0, solver="euler", step=0.05, save=21)
     assert run.outcome.kind == "NOT_FINITE" and "floating-point range" in str(run.outcome)
     assert np.isfinite(run.points).all() and np.isfinite(run.final.points).all()
     np.testing.assert_array_equal(run.final.points, run.points[-1])
-    assert run.points.shape[0] == run.times.shape[0] < 101
+    assert run.points.shape[0] == run.times.shape[0] < 21
     # Also if no save time was reached: then the start is what is known.
-    late = mf.flow(mf.Unnormalised(1.0, 1.0, 1.0), tokens, 5.0, solver="euler", step=0.05, save=[4.0, 5.0])
+    times = np.linspace(4, 5, 21)
+    late = mf.flow(mf.Unnormalised(1.0, 1.0, 1.0), tokens, 5.0, solver="euler", step=0.05, save=times)
     assert late.outcome.kind == "NOT_FINITE" and late.points.shape[0] >= 1
     assert np.isfinite(late.final.points).all()
 
 
 def test_blow_up_before_the_first_save_time() -> None:
     token = mf.PointCloud([[0.8]])
-    run = mf.flow(mf.Unnormalised(1.0, 1.0, 1.0), token, 5.0, save=[3.0, 4.0, 5.0], rtol=1e-9, atol=1e-12)
+    run = mf.flow(mf.Unnormalised(1.0, 1.0, 1.0), token, 5.0, save=np.linspace(3, 5, 5), rtol=1e-9, atol=1e-12)
     assert not run.outcome.ok and np.isfinite(run.final.points).all()
     assert float(run.times[-1]) == float(run.outcome.time)
 
 
-def test_step_limit() -> None:
-    run = mf.flow(FIELD, TOKENS, 50.0, max_steps=10)
+def test_step_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "SEGMENT_STEPS", 10)
+    run = mf.flow(FIELD, TOKENS, 50.0, max_steps=10, save=3)
     assert run.outcome.kind == "STEP_LIMIT" and not run.outcome.ok
     assert "max_steps" in str(run.outcome)
     assert run.stats["steps"] + run.stats["rejected"] == 10
     assert 0 < float(run.outcome.time) < 50 and np.isfinite(run.final.points).all()
     # A limit above what one segment takes is counted over segments.
-    run = mf.flow(FIELD, TOKENS, 1.0, solver="euler", step=0.01, max_steps=80)
-    assert run.outcome.kind == "STEP_LIMIT"
-    assert run.stats["steps"] == 80
-    np.testing.assert_allclose(float(run.outcome.time), 0.8, rtol=1e-12)
+    more = mf.flow(FIELD, TOKENS, 50.0, max_steps=24, save=3)
+    assert more.outcome.kind == "STEP_LIMIT" and more.stats["segments"] == 3
+    assert more.stats["steps"] + more.stats["rejected"] == 24
+    assert float(run.outcome.time) < float(more.outcome.time) < 50
+
+
+class Within(eqx.Module):
+    """A user's rule with a number in it."""
+
+    level: float | jax.Array
+
+    def __call__(self, mu, t):
+        return mu.radius < self.level
+
+
+def rules(speed=1e-100, above=1e100, within=0.0) -> list:
+    """Three rules, which never hold unless asked to: runs with them compile once."""
+    return [mf.Stationary(speed), mf.RadiusAbove(above), Within(jnp.asarray(within))]
 
 
 def test_stop_rules() -> None:
@@ -94,40 +111,45 @@ def test_stop_rules() -> None:
         assert float(result.times[-1]) == float(result.outcome.time)
         np.testing.assert_array_equal(result.final.points, result.points[-1])
 
-    check(run(mf.Stationary(1e-3)), np.log(radius / 1e-3))
-    check(run(lambda mu, t: mu.radius < 0.1), np.log(radius / 0.1))
+    check(run(rules(speed=1e-3)), np.log(radius / 1e-3))
     # Of several rules the first to hold ends the run.
-    check(run([mf.Stationary(1e-3), lambda mu, t: mu.radius < 0.1]), np.log(radius / 0.1))
-    grown = run(mf.RadiusAbove(10.0), mf.Affine(np.eye(3)))
+    check(run(rules(speed=1e-3, within=0.1)), np.log(radius / 0.1))
+    # One rule alone, a function.
+    check(run(lambda mu, t: mu.radius < 0.1), np.log(radius / 0.1))
+    grown = run(rules(above=10.0), mf.Affine(np.eye(3)))
     assert grown.outcome.kind == "STOPPED" and 10 < float(grown.final.radius) < 10 * 1.0101
 
 
 def test_stationary_and_radius_look_at_visible_tokens_only() -> None:
-    far = mf.PointCloud(np.vstack([np.zeros((9, 3)), [[100.0, 0, 0]]]), [1 / 9] * 9 + [0.0])
-    run = mf.flow(mf.Affine(np.eye(3)), far, 1.0, stop=[mf.RadiusAbove(10.0)], solver="euler", step=0.01, save=4)
-    assert run.outcome.kind == "REACHED"
+    far = mf.PointCloud(np.vstack([np.full((9, 3), 0.01), [[100.0, 0, 0]]]), [1 / 9] * 9 + [0.0])
+    options = {"solver": "euler", "step": 0.01, "save": 4}
+    assert mf.flow(mf.Affine(np.eye(3)), far, 1.0, stop=rules(above=10.0), **options).outcome.kind == "REACHED"
+    still = mf.flow(mf.Affine(np.eye(3)), far, 1.0, stop=rules(speed=0.1), **options)
+    assert still.outcome.kind == "STOPPED" and float(still.outcome.time) == pytest.approx(0.01)
 
 
 def test_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "SEGMENT_STEPS", 4)
-    run = mf.flow(FIELD, TOKENS, 5.0, stop=mf.WallClock(1e-9))
+    monkeypatch.setattr(run_module, "SEGMENT_STEPS", 10)
+    run = mf.flow(FIELD, TOKENS, 50.0, stop=mf.WallClock(1e-9), save=3)
     assert run.outcome.kind == "STOPPED" and run.stats["segments"] == 1
-    assert 0 < float(run.outcome.time) < 5
+    assert 0 < float(run.outcome.time) < 50
 
 
 def test_sinkhorn_stalled_is_reported() -> None:
     field = mf.Sinkhorn(3 * Q, 3 * K, V, max_iter=1)
-    run = mf.flow(field, TOKENS, 1.0)
+    euler = {"solver": "euler", "step": 0.25}  # compiles sooner: what is looked at does not depend on the solver
+    run = mf.flow(field, TOKENS, 1.0, **euler)
     assert run.outcome.kind == "SINKHORN_STALLED" and not run.outcome.ok
     assert "max_iter" in str(run.outcome)
     assert run.stats["sinkhorn_error"] > float(field.tol)
     # Layers, and runs under tracing, say it too.
     assert mf.layers(field, TOKENS, 4).outcome.kind == "SINKHORN_STALLED"
-    traced = jax.jit(lambda points: mf.flow(field, TOKENS.with_points(points), 1.0, save=2).outcome)(TOKENS.points)
+    traced = jax.jit(lambda x: mf.flow(field, TOKENS.with_points(x), 1.0, save=2, **euler).outcome)(TOKENS.points)
     assert traced.kind == "SINKHORN_STALLED"
     # The same program with enough iterations arrives.
-    fine = mf.flow(mf.Sinkhorn(3 * Q, 3 * K, V), TOKENS, 1.0)
+    fine = mf.flow(mf.Sinkhorn(3 * Q, 3 * K, V), TOKENS, 1.0, **euler)
     assert fine.outcome.kind == "REACHED" and fine.stats["sinkhorn_error"] <= 1e-10
+    assert fine.times.shape == (101,)  # by default
 
 
 @pytest.mark.parametrize("kind", ["REACHED", "STOPPED", "STEP_LIMIT", "STEP_TOO_SMALL", "NOT_FINITE"])

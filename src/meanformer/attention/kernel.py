@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
 from ..measures.cloud import PointCloud
-from ..reduce.exact import Tokens
+from ..reduce.exact import Tokens, log_weights
 from .base import AbstractLeaf
 from .view import View
 
@@ -168,12 +168,6 @@ class AbstractTempered(AbstractAttention):
     ):
         self.maps = Projections(Q, K, V, query_bias, key_bias, value_bias)
         self.tau = temperature(tau, "tau", self.maps)
-
-
-def log_weights(weights: Float[Array, " n"]) -> Float[Array, " n"]:
-    r"""$\log w_j$, and minus infinity where $w_j=0$, without a derivative of $\log0$."""
-    some = weights > 0
-    return jnp.where(some, jnp.log(jnp.where(some, weights, 1)), -jnp.inf)
 
 
 def mass_seen(mu: PointCloud, s: Float[Array, " m"]) -> Float[Array, " m"]:

@@ -22,8 +22,7 @@ from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Bool, Float, Int
 
 from .._types import Scalar
-from ..reduce.exact import QUERY_BLOCK, Average, Tokens, dot, fold_tokens
-from .kernel import log_weights
+from ..reduce.exact import QUERY_BLOCK, Average, Tokens, dot, fold_tokens, log_weights
 
 # Sweeps before the contraction is judged, and how many more are cheaper than Newton steps.
 TRIAL_SWEEPS = 6

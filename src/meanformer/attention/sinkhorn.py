@@ -11,11 +11,11 @@ from .. import _checks as checks
 from .._types import Queries, Scalar, cast
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
-from ..reduce.exact import Average, Tokens, dot, fold_tokens, minus_squared_distance
+from ..reduce.exact import Average, Tokens, dot, fold_tokens, log_weights, minus_squared_distance
 from . import potentials
 from .base import check_field
 from .closure import Closure, sinkhorn_gain
-from .kernel import AbstractAttention, Projections, log_weights, temperature
+from .kernel import AbstractAttention, Projections, temperature
 from .lipschitz import Lipschitz, sizes
 from .potentials import Potentials, Problem
 from .view import View

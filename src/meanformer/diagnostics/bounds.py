@@ -17,6 +17,9 @@ from ..attention.schedule import breaks_of, check_velocity, is_constant, pieces_
 from ..attention.sinkhorn import Sinkhorn
 from ..attention.view import Term, act
 from ..measures.cloud import PointCloud
+from ..measures.density import Density
+from ..measures.gaussian import Gaussian
+from ..metrics.wasserstein import checked_power
 
 # Nodes of Gauss-Legendre quadrature for weights that depend on time.
 _NODES = 64
@@ -52,6 +55,19 @@ def support_bound(field: AbstractField, mu: PointCloud, t1: Any, t0: Any = 0.0) 
 
 
 def _checked_span(field: Any, mu: Any, t0: Any, t1: Any) -> tuple[AbstractField, PointCloud, Scalar, Scalar]:
+    t0, t1 = _checked_times(t0, t1)
+    if isinstance(mu, (Gaussian, Density)):
+        checks.refuse(
+            "this bound is for tokens",
+            got=checks.described(mu),
+            expected="a PointCloud: the support of a Gaussian has no radius",
+            remedy="mf.to_cloud(mu), or mf.check(run) for what is known of other measures",
+        )
+    check_velocity(field, mu, t0)
+    return cast((field, mu, t0, t1), common_dtype(field, field.terms(t0), mu))
+
+
+def _checked_times(t0: Any, t1: Any) -> tuple[Scalar, Scalar]:
     t0, t1 = checks.scalar(t0, "t0"), checks.scalar(t1, "t1")
     if checks.known(t0, t1) and float(t1) < float(t0):
         checks.refuse(
@@ -60,8 +76,17 @@ def _checked_span(field: Any, mu: Any, t0: Any, t1: Any) -> tuple[AbstractField,
             expected="t1 >= t0",
             remedy="swap them; the field -1.0 * field goes backwards",
         )
-    check_velocity(field, mu, t0)
-    return cast((field, mu, t0, t1), common_dtype(field, field.terms(t0), mu))
+    return t0, t1
+
+
+def _check_kind(field: Any) -> None:
+    if not isinstance(field, AbstractField):
+        checks.refuse(
+            "the field must be an attention field",
+            got=checks.described(field),
+            expected="e.g. mf.Softmax(Q, K, V)",
+            remedy="wrap matrices in an attention kind",
+        )
 
 
 def _over_pieces(field: AbstractField, t0: Scalar, t1: Scalar) -> list[tuple[AbstractField, Scalar, Scalar]]:
@@ -106,6 +131,7 @@ def lipschitz_constants(field: AbstractField, radius: Any, t: Any = 0.0) -> Lips
     mf.lipschitz_constants(mf.Softmax(Q, K, V), radius=1.0).mu      # |V| (1 + 2 |A|) exp(2 |A|)
     ```
     """
+    _check_kind(field)
     radius, t = checks.positive(radius, "radius", "the radius of a ball around 0"), checks.scalar(t, "t")
     return _constants(field, radius, t)
 
@@ -120,7 +146,8 @@ def _constants(
         if one is None:
             return None
         in_x = in_x + one.x
-        in_mu = None if in_mu is None or one.mu is None else in_mu + weigh(term) * one.mu
+        # An infinite weight of a constant that is 0 weighs nothing.
+        in_mu = None if in_mu is None or one.mu is None else in_mu + jnp.where(one.mu > 0, weigh(term) * one.mu, 0)
     return Lipschitz(in_x, in_mu)
 
 
@@ -186,22 +213,16 @@ def _exponent(field: AbstractField, radius: Scalar, start: Scalar, end: Scalar, 
     return (end - start) * weights @ jax.vmap(rate)(nodes)
 
 
-def checked_power(p: Any) -> float:
-    """A power p >= 1 of a Wasserstein distance."""
-    value = float(checks.scalar(p, "p"))
-    if value < 1:
-        checks.refuse("p must be at least 1", got=f"p = {value:g}", expected="p >= 1", remedy="p=1 or p=2")
-    return value
-
-
-def euler_bound(field: AbstractField, mu: PointCloud, depth: int, t1: Any = 1.0) -> float | None:
+def euler_bound(field: AbstractField, mu: PointCloud, depth: int, t1: Any = 1.0, *, p: float | int = 2) -> float | None:
     r"""A bound on the distance between `depth` residual layers of step $h=t_1/\text{depth}$ and the flow at $t_1$,
 
     $$W_p\le\frac h2\,S\,(e^{Lt_1}-1),\qquad L=L_x(R)+L_\mu(R),\quad S=\|V\|R+|b|,$$
 
     with $R$ the bound on the radius at $t_1$, for every $p\ge1$ and constant weights: Euler's method with
-    $|\ddot x|\le LS$ (both the flow and the layers stay in the ball of radius R). None where no constant is known.
+    $|\ddot x|\le LS$ (both the flow and the layers stay in the ball of radius R). Under a mask the distance is the
+    conditional one, and $L_\mu$ has the factor of `stability_bound`. None where no constant is known.
     """
+    p = checked_power(p)
     depth = checks.whole(depth, "depth")
     if not is_constant(field):
         checks.refuse(
@@ -212,11 +233,8 @@ def euler_bound(field: AbstractField, mu: PointCloud, depth: int, t1: Any = 1.0)
         )
     field, mu, t0, t1 = _checked_span(field, mu, 0.0, t1)
     radius, speed = grown_radius(field, mu.radius, t0, t1), growth(field, t0)
-    constants = None if radius is None else _constants(field, radius, t0)
+    constants = None if radius is None else _constants(field, radius, t0, lambda term: hardy_factor(term, p))
     if radius is None or speed is None or constants is None or constants.mu is None:
-        return None
-    masked = any(term.causal for term in field.terms(t0))
-    if masked:
         return None
     L, S = float(constants.x + constants.mu), float(speed[0] * radius + speed[1])
     with np.errstate(over="ignore"):
@@ -229,8 +247,16 @@ def trace_bound(field: AbstractField, trace: Any, t1: Any, t0: Any = 0.0) -> flo
     It holds for every measure: $\int|\bar y-m|^2d\mu\le\operatorname{tr}\Sigma$ by Jensen, since both marginals of the
     plan are $\mu$. For sums of Sinkhorn heads and affine maps; None for other kinds, and under a mask.
     """
+    _check_kind(field)
     trace = checks.scalar(trace, "trace")
-    t0, t1 = (cast(checks.scalar(t, name), trace.dtype) for t, name in ((t0, "t0"), (t1, "t1")))
+    if checks.known(trace) and float(trace) < 0:
+        checks.refuse(
+            "a trace is not negative",
+            got=f"trace = {float(trace):g}",
+            expected="trace >= 0",
+            remedy="pass the trace of a covariance: jnp.trace(mu.covariance)",
+        )
+    t0, t1 = cast(_checked_times(t0, t1), trace.dtype)
     exponent = jnp.zeros((), trace.dtype)
     for piece, start, end in _over_pieces(field, t0, t1):
         for term in piece.terms(start):

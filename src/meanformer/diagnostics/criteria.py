@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.spatial import KDTree
 
 from .clusters import box_diameter, clusters_at
 from .verdict import SAME, Case, Verdict
@@ -82,7 +83,7 @@ def _polytope(
     r"""The criterion of `polytope_limit` for tokens `z` of shape `(times, n, d)`."""
     u = np.random.default_rng(0).standard_normal((directions, z.shape[2]))
     u /= np.linalg.norm(u, axis=1, keepdims=True)
-    support = (z @ u.T).max(axis=1)
+    support = np.stack([(now @ u.T).max(axis=0) for now in z])
     grown = float(np.diff(support, axis=0).max(initial=0.0)) / max(float(np.abs(z).max()), 1e-300)
     last, size = z[-1], _extent(z[-1])
     at_zero = np.linalg.norm(last, axis=1) <= tolerance * size
@@ -92,7 +93,7 @@ def _polytope(
     best = np.array([excess[found.labels == c].min() for c in range(found.count)])
     fixed, away = last[excess <= defect], np.inf
     if len(fixed):
-        away = float(np.linalg.norm(last[:, None] - fixed[None], axis=2).min(axis=1).max()) / max(size, 1e-300)
+        away = float(KDTree(fixed).query(last)[0].max()) / max(size, 1e-300)
     evidence = {
         "clusters": found.count,
         "defect": float(best.max()),

@@ -16,7 +16,6 @@ from jaxtyping import Array
 
 from .. import _checks as checks
 from .._types import Matrix, Scalar, cast, common_dtype
-from ..attention.kernel import log_weights
 from ..attention.potentials import Potentials, Problem
 from ..attention.schedule import is_constant
 from ..attention.sinkhorn import Sinkhorn
@@ -24,7 +23,7 @@ from ..attention.softmax import Softmax
 from ..attention.unnormalised import Unnormalised
 from ..attention.view import act
 from ..measures.cloud import PointCloud
-from ..reduce.exact import dot
+from ..reduce.exact import dot, log_weights
 from ..spaces import AbstractSpace, Euclidean, Sphere
 
 

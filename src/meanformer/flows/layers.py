@@ -14,7 +14,7 @@ from .. import _checks as checks
 from .._types import Scalar, as_array, cast, common_dtype, is_traced
 from ..attention.base import AbstractField
 from ..attention.heads import stack, stackable
-from ..attention.schedule import breaks_of, check_velocity, frozen
+from ..attention.schedule import Piecewise, breaks_of, check_velocity, frozen
 from ..attention.solved import check_masked_sinkhorn
 from ..measures.cloud import PointCloud
 from ..measures.density import Density
@@ -112,6 +112,9 @@ def layers(
         stats["seconds"] = clock.monotonic() - began
     kept = times if save == "all" else times[jnp.asarray([0, count])]
     final = jax.tree.map(lambda a: a[last], saved)
+    if len(fields) > 1 and checks.known(times) and any(layer is not fields[0] for layer in fields):
+        whole = Piecewise(fields, np.asarray(times, float)[1:-1].tolist())
+        system = eqx.tree_at(lambda s: s.field, system, whole)
     return Trajectory(kept, saved, final, Outcome(ending, kept[last]), stats, system, True)
 
 

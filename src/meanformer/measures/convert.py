@@ -79,6 +79,13 @@ def to_density(mu: Any, cells: Any = None, *, low: Any = None, high: Any = None,
     ```
     """
     if isinstance(mu, Density):
+        if not all(option is None for option in (cells, low, high, positions)):
+            checks.refuse(
+                "a density has its grid already",
+                got="a Density and another grid",
+                expected="to_density(density) without a grid",
+                remedy="density.extended(low, high) adds room; for other cells start from the law or the function",
+            )
         return mu
     around = isinstance(mu, PointCloud) and low is None and high is None
     low, high = _box(mu, low, high)
@@ -87,12 +94,13 @@ def to_density(mu: Any, cells: Any = None, *, low: Any = None, high: Any = None,
         margin = (high - low) / (2 * (jnp.asarray(cells, low.dtype) - 1))
         margin = jnp.where(margin > 0, margin, 0.5)
         low, high = low - margin, high + margin
-    side = (np.asarray(high, np.float64) - np.asarray(low, np.float64)) / cells
+    side: np.ndarray = (np.asarray(high, np.float64) - np.asarray(low, np.float64)) / cells
     if isinstance(mu, PointCloud):
         masses = _binned(mu, np.asarray(low), side, cells, positions)
         positions = None if mu.positions is None else np.unique(np.asarray(mu.positions))
     else:
         axes = tuple(low[i] + float(side[i]) * (jnp.arange(cells[i], dtype=low.dtype) + 0.5) for i in range(len(cells)))
+        _check_resolved(mu, side)
         masses = _sampled(_function(mu), grid_points(axes), cells)
         if positions is not None:
             positions = np.asarray(checks.vector(positions, "positions"))
@@ -187,6 +195,19 @@ def _check_definite(g: Gaussian) -> None:
         )
 
 
+def _check_resolved(mu: Any, side: np.ndarray) -> None:
+    """Refuse cells between which a Gaussian would fall."""
+    for g in mu.components if isinstance(mu, Mixture) else [mu] if isinstance(mu, Gaussian) else []:
+        thinnest = float(np.linalg.svd(np.asarray(g.factor), compute_uv=False)[-1])
+        if thinnest < 0.6 * float(side.max()):
+            checks.refuse(
+                "the cells are too coarse for the Gaussian",
+                got=f"cells of side {float(side.max()):.3g}, a standard deviation of {thinnest:.3g}",
+                expected="deviations of at least 0.6 cells in every direction",
+                remedy="take more cells, or a smaller box",
+            )
+
+
 def _function(mu: Any) -> Callable[[Array], Any]:
     """The density of a law, up to a factor, at points of shape (n, d)."""
     if isinstance(mu, Gaussian):
@@ -204,7 +225,8 @@ def _function(mu: Any) -> Callable[[Array], Any]:
 
 
 def _normal(g: Gaussian, x: Array) -> np.ndarray:
-    return np.atleast_1d(multivariate_normal(np.asarray(g.mean), np.asarray(g.covariance)).pdf(np.asarray(x)))
+    mean, cov = np.asarray(g.mean), np.asarray(g.covariance)
+    return np.atleast_1d(multivariate_normal.pdf(np.asarray(x), mean, cov))  # pyright: ignore[reportArgumentType]
 
 
 def _sampled(function: Callable[[Array], Any], points: Array, cells: tuple[int, ...]) -> np.ndarray:

@@ -49,11 +49,11 @@ class Density(eqx.Module):
         if positions is not None:
             positions = _checked_rows(positions, values, d)
         axes = d + (positions is not None)
-        if values.ndim != axes or min(values.shape, default=0) < 2:
+        if values.ndim != axes or 0 in values.shape or min(values.shape[-d:], default=0) < 2:
             checks.refuse(
                 "values must be a grid over the box",
                 got=f"values of shape {values.shape} for a box in dimension {d}" + " with positions" * (axes > d),
-                expected=f"{axes} axes with at least 2 cells each",
+                expected=f"{axes} axes, with at least 2 cells along each axis of the box",
                 remedy="one value per cell; on a line low and high are numbers, in the plane vectors of length 2",
             )
         values, low, high, positions = cast((values, low, high, positions), common_dtype(values, low, high, positions))

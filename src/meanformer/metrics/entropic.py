@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .. import _checks as checks
 from .._types import Scalar, cast, common_dtype
-from ..reduce.exact import Average, Tokens, fold_tokens, minus_squared_distance
+from ..reduce.exact import Average, Tokens, fold_tokens, log_weights, minus_squared_distance
 from .wasserstein import checked_clouds
 
 # The ladder of temperatures: the factor between two rungs, and the marginal error at which a rung is left.
@@ -32,6 +32,8 @@ HALVINGS = 20
 # ridge keeps them finite; a potential moves by this much in one step, at most.
 RIDGE = 1e-10
 LONGEST = 16.0
+# Marginals that are wrong by more than this are wrong, whatever the rounding of the logits.
+WRONG = 1e-3
 
 
 class NotConvergedWarning(UserWarning):
@@ -52,6 +54,15 @@ class EntropicDistance(eqx.Module):
     iterations: Int[Array, ""]
     marginal_error: Scalar
 
+    def __repr__(self) -> str:
+        if not checks.known(self.value, self.converged) or jnp.ndim(self.value):
+            return "EntropicDistance(traced)"
+        how = "converged" if bool(self.converged) else "NOT CONVERGED"
+        return (
+            f"{float(self.value):.6g} ({how} in {int(self.iterations)} sweeps, "
+            f"marginal error {float(self.marginal_error):.1e})"
+        )
+
 
 def sinkhorn_divergence(mu: Any, nu: Any, eps: Any, *, tol: Any = 1e-11, max_iter: int = 10_000) -> EntropicDistance:
     r"""The debiased entropic transport cost (MATH g), in units of $|x-y|^2$: a *squared* distance,
@@ -62,12 +73,13 @@ def sinkhorn_divergence(mu: Any, nu: Any, eps: Any, *, tol: Any = 1e-11, max_ite
     It is not negative, vanishes for $\mu=\nu$ only, and goes to $W_2^2$ as $\varepsilon\to0$ and to the squared
     distance of the means as $\varepsilon\to\infty$. The cost is $|x-y|^2$, without one half. Memory is $O(n+m)$; a
     sweep costs $O(nm)$, and the smaller $\varepsilon$ is beside the squared diameter, the more of them are needed. It
-    can be traced, and has first derivatives in points, weights and `eps` (both modes).
+    can be traced, and has first derivatives in points, in positive weights and in `eps` (both modes).
 
     **Arguments:**
 
     - `mu`, `nu`: two `PointCloud`s (or `Density`s, by their cells), with any weights;
-    - `eps`: $\varepsilon>0$, in units of $|x-y|^2$;
+    - `eps`: $\varepsilon>0$, in units of $|x-y|^2$; well above the rounding of the largest $|x-y|^2$, since logits are
+      $|x-y|^2/\varepsilon$;
     - `tol`: what the marginals of the plans are right up to; the value is then right up to about its square;
     - `max_iter`: sweeps of each of the three transport problems (a product with the plan, in a Newton step, counts as
       one). If they do not suffice there is a `NotConvergedWarning`, and `converged` is false.
@@ -150,11 +162,6 @@ def _cost(x: Array, a: Array, y: Array, b: Array, eps: Scalar, g: Array) -> Scal
     return jnp.sum(gap**2) + eps * _centred(x, a, y, b, eps).objective(g)
 
 
-def _log(weights: Float[Array, " n"]) -> Float[Array, " n"]:
-    some = weights > 0
-    return jnp.where(some, jnp.log(jnp.where(some, weights, 1)), -jnp.inf)
-
-
 def _average(x: Float[Array, "n d"], y: Float[Array, "m d"], log_b: Array, h: Array | None) -> tuple[Array, Array]:
     r"""Averages of $h_j$ with weights $b_je^{-|x_i-y_j|^2}$ (of nothing by default); and $-\log$ of their sum."""
     values = jnp.zeros((y.shape[0], 0), y.dtype) if h is None else h[:, None]
@@ -177,11 +184,11 @@ class _Pair(eqx.Module):
 
     def rows(self, g: Float[Array, " m"], h: Float[Array, " m"] | None = None) -> tuple[Array, Array]:
         r"""Averages of `h` over the rows of the plan at `g`; and the $f$ that makes them right."""
-        return _average(self.x, self.y, _log(self.b) + g, h)
+        return _average(self.x, self.y, log_weights(self.b) + g, h)
 
     def columns(self, f: Float[Array, " n"], h: Float[Array, " n"] | None = None) -> tuple[Array, Array]:
         r"""Averages of `h` over the columns of the plan at `f`; and the $g$ that makes them right."""
-        return _average(self.y, self.x, _log(self.a) + f, h)
+        return _average(self.y, self.x, log_weights(self.a) + f, h)
 
     def heated(self, heat: Scalar) -> "_Pair":
         """The same pair at `heat` times the temperature."""
@@ -228,7 +235,7 @@ def _self_potential(x: Array, a: Array, eps: Scalar, tol: Scalar, limit: Array) 
     start = (jnp.zeros_like(a), pair.rows(jnp.zeros_like(a))[1], jnp.ones_like(limit))
     g, f, sweeps = jax.lax.while_loop(unfinished, sweep, start)
     error = _defect(a, g, f)
-    return _Solved(g, error <= tol, sweeps, error)
+    return _Solved(g, error <= jnp.minimum(tol, WRONG), sweeps, error)
 
 
 @eqx.filter_jit
@@ -238,7 +245,7 @@ def _potential(x: Array, a: Array, y: Array, b: Array, eps: Scalar, tol: Scalar,
     tol = jnp.maximum(tol, pair.rounding)
     g, sweeps = _solve(pair, tol, limit)
     error = _defect(b, g, pair.columns(pair.rows(g)[1])[1])
-    return _Solved(g, error <= tol, sweeps, error)
+    return _Solved(g, error <= jnp.minimum(tol, WRONG), sweeps, error)
 
 
 def _solve(pair: _Pair, tol: Scalar, limit: Array) -> tuple[Array, Array]:
@@ -310,7 +317,7 @@ def _newton_direction(
         return (1 + RIDGE) * z - root * average + gauge * (gauge @ z)
 
     # sum_i a_i P_ij^2 / m_j
-    squares = 2 * g + 2 * _log(pair.b) - pair.heated(jnp.full_like(rhs[0], 0.5)).columns(2 * f)[1]
+    squares = 2 * g + 2 * log_weights(pair.b) - pair.heated(jnp.full_like(rhs[0], 0.5)).columns(2 * f)[1]
     diagonal = jnp.where(some, 1 + RIDGE + gauge**2 - jnp.exp(squares) / safe**2, 1)
     diagonal = jnp.maximum(diagonal, RIDGE)
     defect = jnp.linalg.norm(rhs)

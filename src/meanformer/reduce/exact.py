@@ -41,6 +41,12 @@ def minus_squared_distance(q: Float[Array, "m k"], k: Float[Array, "n k"]) -> Fl
     return -sum((q[:, None, i] - k[None, :, i]) ** 2 for i in range(q.shape[1]))  # pyright: ignore
 
 
+def log_weights(weights: Float[Array, " n"]) -> Float[Array, " n"]:
+    r"""$\log w_j$, and minus infinity where $w_j=0$, without a derivative of $\log0$."""
+    some = weights > 0
+    return jnp.where(some, jnp.log(jnp.where(some, weights, 1)), -jnp.inf)
+
+
 class Tokens(eqx.Module):
     """The side of the sum that is folded: keys, weights (log-weights for `Average`), values, positions; perhaps in
     blocks along a leading axis.

@@ -1,5 +1,6 @@
 """What the theory claims of a run, next to what was measured."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from ..diagnostics.bounds import (
     trace_bound,
 )
 from ..diagnostics.weak import resolved, weak_residual
+from ..flows.densities import NOTABLE_LOSS
 from ..flows.flow import flow
 from ..measures.cloud import PointCloud
 from ..measures.density import Density
@@ -30,8 +32,9 @@ from ..metrics.conditional import conditional_wasserstein
 from ..metrics.wasserstein import wasserstein
 from ..spaces import Sphere
 
-# Inequalities hold up to the errors of the solver.
-SLACK = 1e-6
+# Inequalities hold up to the errors of the solver, at its default tolerances: this share of the bound, and more in
+# single precision.
+SLACK = 1e-4
 # Derivatives are measured at so many tokens at the most, distances between so many.
 PROBES = 48
 MOST_TOKENS = 2000
@@ -41,25 +44,27 @@ MOST_TOKENS = 2000
 class Claim:
     """One claim: `bound` is None where the theory has none for this field, and `why` says so.
 
-    `measured` is at most `bound`, if the claim holds; `slack` is one minus their ratio: 0 for a sharp bound.
+    `measured` is at most `bound`, if the claim holds, up to the share `error` of the solver; `slack` is one minus their
+    ratio: 0 for a sharp bound.
     """
 
     claim: str
     bound: float | None
     measured: float
     why: str = ""
+    error: float = SLACK
 
     @property
     def slack(self) -> float:
-        """One minus measured over bound; not a number without a bound."""
+        """One minus measured over bound, at most 1; not a number without a bound."""
         if self.bound is None:
             return np.nan
-        return 1 - self.measured / self.bound if self.bound > 0 else float(self.measured <= 0)
+        return min(1.0, 1 - self.measured / self.bound) if self.bound > 0 else float(self.measured <= 0)
 
     @property
     def holds(self) -> bool | None:
         """Whether the claim holds; None without a bound."""
-        return None if self.bound is None else bool(self.measured <= self.bound * (1 + SLACK))
+        return None if self.bound is None else bool(self.measured <= self.bound * (1 + self.error))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,11 +125,12 @@ def check(run: Any, *, p: float | int = 2, seed: int = 0) -> Checked:
       derivatives found at the start and the end; the stability of $W_p$ (`conditional_wasserstein` under a mask)
       against a second run from a nearby start (drawn by `seed`); the trace bound of Sinkhorn; for layers, the
       Euler error against the flow;
-    - Gaussians: the trace bound of Sinkhorn, and the rank, which is constant;
-    - densities: mass, positivity, the trace bound;
-    - all: the weak residual of the PDE, which has no bound.
+    - Gaussians: the trace bound of Sinkhorn, and the rank, which does not grow;
+    - densities: mass, positivity, and the mass that left the grid;
+    - all: the weak residual of the PDE, which has no bound; see there how much of it is quadrature.
 
-    Where the theory has no bound for the field, the table says so.
+    Where the theory has no bound for the field, the table says so. Bounds hold up to errors of the solver, of
+    1e-4 (in single precision 1e-3); limits on rounding and on lost mass are conventions, marked by "chosen".
 
     ```python
     print(mf.check(mf.flow(mf.Softmax(Q, K, V), tokens, t1=1.0)))
@@ -148,7 +154,12 @@ def check(run: Any, *, p: float | int = 2, seed: int = 0) -> Checked:
     kinds = {PointCloud: _of_tokens, Gaussian: _of_gaussian, Density: _of_density}
     claims, paths = kinds[type(run.system.mu)](run, p, seed)
     if len(run.times) >= 3:
-        claims.append(Claim("weak residual of the PDE", None, weak_residual(run).worst, "no bound"))
+        weak = weak_residual(run)
+        coarse = weak.quadrature > 0.5 * weak.worst
+        why = "no bound; mostly quadrature: save more often" if coarse else "no bound"
+        claims.append(Claim("weak residual of the PDE", None, weak.worst, why))
+    error = max(SLACK, 1e4 * float(jnp.finfo(run.system.dtype).eps))
+    claims = [dataclasses.replace(claim, error=error) for claim in claims]
     return Checked(tuple(claims), run.summary(), paths)
 
 
@@ -159,7 +170,8 @@ def _of_tokens(run: Any, p: float, seed: int) -> tuple[list[Claim], dict[str, An
         radius = float(run.system.space.radius)
         norms = np.linalg.norm(np.asarray(states.points), axis=-1)
         off = float(np.abs(norms - radius).max())
-        return [Claim("the sphere is invariant: ||x| - r|", 1e-6 * radius, off)], {}
+        allowed = max(1e-9, 100 * float(jnp.finfo(run.system.dtype).eps)) * radius
+        return [Claim("the sphere is invariant: ||x| - r| (chosen)", allowed, off)], {}
     claims, paths = [], {}
     bounds = [grown_radius(field, jnp.asarray(radii[0]), run.times[0], t) for t in run.times]
     if bounds[-1] is None:
@@ -209,13 +221,14 @@ def _lipschitz_claims(run: Any) -> list[Claim]:
         if float(mu.radius) == 0:
             continue
         constants = lipschitz_constants(run.field, mu.radius, t)
+        in_measure = constants is not None and constants.mu is not None and not masked
         if constants is None:
             return [Claim("Lipschitz constants", None, np.nan, "no constants for this field")]
         seen = np.flatnonzero(np.asarray(mu.weights) > 0)
         probes = seen[np.unique(np.linspace(0, len(seen) - 1, PROBES).astype(int))]
-        in_x, in_mu = _derivatives(run.field, mu, t, jnp.asarray(probes))
+        in_x, in_mu = _derivatives(run.field, mu, t, jnp.asarray(probes), in_measure)
         found["x"].append((float(in_x), float(constants.x)))
-        if constants.mu is not None and not masked:
+        if constants.mu is not None and in_mu is not None:
             found["mu"].append((float(in_mu), float(constants.mu)))
     for name, symbol in (("x", "Lipschitz in the point, L_x"), ("mu", "Lipschitz in the measure, L_mu")):
         if found[name]:
@@ -225,7 +238,9 @@ def _lipschitz_claims(run: Any) -> list[Claim]:
 
 
 @eqx.filter_jit
-def _derivatives(field: AbstractField, mu: PointCloud, t: Array, probes: Array) -> tuple[Array, Array]:
+def _derivatives(
+    field: AbstractField, mu: PointCloud, t: Array, probes: Array, in_measure: bool
+) -> tuple[Array, Array | None]:
     r"""The largest $\|D_x\Gamma_\mu(x)\|$ and $\|\partial_{x_j}\Gamma_\mu(x)\|/w_j$ over the probed tokens $x$, $x_j$.
 
     The latter is the gradient of the first variation of $\Gamma_\mu(x)$ at $x_j$, which $L_\mu$ bounds.
@@ -238,10 +253,12 @@ def _derivatives(field: AbstractField, mu: PointCloud, t: Array, probes: Array) 
         return field.evaluate(cloud, point[None], t, View(None if position is None else position[None]))[0]
 
     in_x = jax.vmap(jax.jacfwd(at, argnums=0), in_axes=(0, None, None if s is None else 0))(x, x, s)
+    largest = jnp.linalg.norm(in_x, 2, axis=(-2, -1)).max()
+    if not in_measure:
+        return largest, None
     in_mu = jax.vmap(jax.jacrev(at, argnums=1), in_axes=(0, None, None if s is None else 0))(x, x, s)
-    weights = mu.weights[probes]
-    in_mu = jnp.swapaxes(in_mu, 1, 2) / weights[None, :, None, None]
-    return jnp.linalg.norm(in_x, 2, axis=(-2, -1)).max(), jnp.linalg.norm(in_mu, 2, axis=(-2, -1)).max()
+    in_mu = jnp.swapaxes(in_mu, 1, 2) / mu.weights[probes][None, :, None, None]
+    return largest, jnp.linalg.norm(in_mu, 2, axis=(-2, -1)).max()
 
 
 def _stability_claim(run: Any, p: float, seed: int) -> list[Claim]:
@@ -254,8 +271,9 @@ def _stability_claim(run: Any, p: float, seed: int) -> list[Claim]:
     noise = 1e-3 * (float(start.radius) or 1.0) * np.random.default_rng(seed).normal(size=mu.points.shape)
     nearby = start.with_points(start.points + jnp.asarray(noise, start.points.dtype))
     bound = stability_bound(run.field, start, nearby, t1, t0, p=p)
-    if bound is None:
-        return [Claim(f"stability of W_{p:g}", None, np.nan, "no constant known for this field")]
+    if bound is None or bound.exponent == np.inf:
+        why = "no constant known for this field" if bound is None else f"no bound for p = {p:g} under a mask"
+        return [Claim(f"stability of W_{p:g}", None, np.nan, why)]
     masked, rtol = _masked(run), _strict(start)
     distance = conditional_wasserstein if masked else wasserstein
     other = flow(run.field, nearby, t1, t0=t0, save=run.times, rtol=rtol, progress=False)
@@ -272,24 +290,24 @@ def _strict(mu: PointCloud) -> float:
     return max(1e-8, 100 * float(jnp.finfo(mu.points.dtype).eps))
 
 
-def _trace_claim(run: Any, traces: np.ndarray, paths: dict[str, Any], error: float = 0.0) -> list[Claim]:
-    """The bound on the trace, up to an `error` of the scheme."""
+def _trace_claim(run: Any, traces: np.ndarray, paths: dict[str, Any]) -> list[Claim]:
     bounds = [trace_bound(run.field, float(traces[0]), t, run.times[0]) for t in np.asarray(run.times)]
     if len(bounds) == 1 or bounds[-1] is None:
         return []
-    values = np.array(bounds, float) + error
+    values = np.array(bounds, float)
     paths["trace of the covariance"] = (np.asarray(run.times), values, traces)
-    return [_along("Sinkhorn: trace of the covariance", np.asarray(run.times), values, traces)]
+    return [_along("trace of the covariance", np.asarray(run.times), values, traces)]
 
 
 def _euler_claim(run: Any, p: float) -> list[Claim]:
     mu, steps, t1 = run.system.mu, int(run.stats["steps"]), float(run.times[-1])
-    bound = euler_bound(run.field, mu, steps, t1)
+    bound = euler_bound(run.field, mu, steps, t1, p=p)
+    bound = None if bound == np.inf else bound
     exact = flow(run.field, mu, t1, save=2, rtol=_strict(mu), progress=False).final
     gaps = np.linalg.norm(np.asarray(exact.points - run.final.points), axis=1)
     # The tokens are paired with themselves: a coupling, so an upper bound on W_p, which is what the claim bounds.
     error = float((np.asarray(mu.weights) @ gaps**p) ** (1 / p))
-    why = "no constant known for this field" if bound is None else ""
+    why = "no finite constant for this field" if bound is None else ""
     return [Claim(f"Euler error of {steps} layers, in W_{p:g}", bound, error, why)]
 
 
@@ -299,26 +317,23 @@ def _of_gaussian(run: Any, p: float, seed: int) -> tuple[list[Claim], dict[str, 
     claims = _trace_claim(run, np.sum(factors**2, axis=(-2, -1)), paths)
     values = np.linalg.svd(factors, compute_uv=False)
     rank = int((values[0] > 1e-12 * values[0, 0]).sum())
-    beyond = values[:, rank:].max() / values[0, 0] if rank < values.shape[1] else 0.0
-    claims.append(Claim(f"rank {rank} is kept: singular values beyond it", 1e-10, float(beyond)))
+    if rank < values.shape[1]:
+        beyond = (values[:, rank:].max(axis=1) / np.maximum(values[:, 0], 1e-300)).max()
+        claims.append(Claim(f"the rank {rank} does not grow: singular values beyond it (chosen)", 1e-10, float(beyond)))
     return claims, paths
 
 
 def _of_density(run: Any, p: float, seed: int) -> tuple[list[Claim], dict[str, Any]]:
-    paths: dict[str, Any] = {}
     masses, lost = (np.asarray(part, np.float64) for part in run.saved)
     totals = masses.reshape(len(masses), -1).sum(axis=1)
-    states = run.states
     claims = [
         Claim(
-            "mass inside and lost sum to one",
+            "mass inside and lost sum to one (chosen)",
             5e3 * float(jnp.finfo(run.system.dtype).eps),
             float(np.abs(totals + lost - 1).max()),
         ),
         Claim("the density is not negative: -min", 0.0, float(max(0.0, -masses.min()))),
-        Claim("mass lost over the edge of the grid", 1e-6, float(lost[-1])),
+        Claim("mass lost over the edge of the grid (chosen)", NOTABLE_LOSS, float(lost[-1])),
     ]
-    # Finite volumes are right to second order in the cells; the bound is sharp for affine maps.
-    error = float(np.sum(np.asarray(run.system.mu.spacing) ** 2))
-    claims += _trace_claim(run, np.asarray(states.covariance).trace(axis1=-2, axis2=-1), paths, error)
-    return claims, paths
+    # No claim on the trace: the bound is sharp for affine maps, and the scheme spreads mass a little.
+    return claims, {}

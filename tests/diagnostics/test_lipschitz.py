@@ -239,6 +239,14 @@ def test_euler_error_and_trace():
         assert 0.1 * bound < error <= bound
     wrong = mf.layers(0.9 * field, shifted, 64).final
     assert float(mf.wasserstein(exact, wrong, 2)) > bound
+    # Under a mask, with the factor of Hardy: L = 2 for p = 2, and no bound for p = 1.
+    masked = mf.Causal(field)
+    sequence = shifted.with_positions()
+    masked_bound = mf.euler_bound(masked, sequence, 64, p=2)
+    assert masked_bound == pytest.approx(bound / np.expm1(1) * np.expm1(2))
+    ends = moved(masked, sequence), mf.layers(masked, sequence, 64).final
+    assert 0.01 * masked_bound < float(mf.conditional_wasserstein(*ends, 2)) <= masked_bound
+    assert mf.euler_bound(masked, sequence, 64, p=1) == np.inf
     plan = mf.Sinkhorn(1.0, 1.0, 0.7, eps=0.05)
     trace = float(CLOUD.covariance[0, 0])
     limit = mf.trace_bound(plan, trace, 0.5)
@@ -252,8 +260,13 @@ def test_euler_error_and_trace():
 def test_refusals():
     field = mf.Softmax(1.0, 1.0, 1.0)
     assert_refused(lambda: mf.lipschitz_constants(field, -1.0), ["radius must be positive"])
-    assert_refused(lambda: mf.stability_bound(field, CLOUD, CLOUD, 1.0, p=0.5), ["p must be at least 1"])
+    assert_refused(lambda: mf.stability_bound(field, CLOUD, CLOUD, 1.0, p=0.5), ["p must be a number, 1 or more"])
     assert_refused(lambda: mf.stability_bound(field, CLOUD, CLOUD, -1.0), ["forward in time"])
+    assert_refused(lambda: mf.lipschitz_constants("x", 1.0), ["must be an attention field"])
+    assert_refused(lambda: mf.trace_bound("x", 1.0, 1.0), ["must be an attention field"])
+    assert_refused(lambda: mf.trace_bound(mf.Sinkhorn(1.0, 1.0, 1.0), 1.0, 0.0, 1.0), ["forward in time"])
+    assert_refused(lambda: mf.trace_bound(mf.Sinkhorn(1.0, 1.0, 1.0), -1.0, 1.0), ["not negative"])
+    assert_refused(lambda: mf.support_bound(field, mf.Gaussian([0.0], cov=1.0), 1.0), ["for tokens", "to_cloud"])
     plane = mf.PointCloud([[0.0, 1.0]])
     assert_refused(lambda: mf.stability_bound(field, CLOUD, plane, 1.0), ["does not fit"])
     assert_refused(lambda: mf.euler_bound(mf.Scheduled(lambda t: field), CLOUD, 4), ["constant weights"])

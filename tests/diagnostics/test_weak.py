@@ -72,8 +72,18 @@ def test_another_field_leaves_its_share(run):
     assert mf.weak_residual(jumped).relative > 1e3 * own.relative
 
 
+def test_how_much_is_quadrature(run):
+    """All of the residual of a right run, and next to nothing of that of a wrong one."""
+    own, other = mf.weak_residual(run), mf.weak_residual(run, field=0.5 * SOFTMAX)
+    assert 0.5 < own.quadrature / own.worst < 2.5
+    assert other.quadrature < 1e-5 * other.worst
+    assert np.isnan(mf.weak_residual(thinned(run, 16)).quadrature)
+
+
 def test_frequencies(run):
-    spread = np.sqrt(np.trace(np.asarray(TOKENS.covariance)) / 2)
+    # The largest distance to the mean of the start, in root mean square.
+    squares = ((np.asarray(run.points) - np.asarray(TOKENS.mean)) ** 2).sum(axis=2) @ np.asarray(TOKENS.weights)
+    spread = np.sqrt(squares.max() / 2)
     for count, seed in ((3, 0), (5, 7)):
         weak = mf.weak_residual(run, count=count, seed=seed)
         np.testing.assert_allclose(weak.frequencies, np.random.default_rng(seed).normal(size=(count, 2)) / spread)

@@ -68,7 +68,6 @@ def bounded_fields(seed: int) -> dict[str, mf.AbstractField]:
     Q, K, V, W = weights(seed, count=4)
     heads = [mf.Softmax(Q, K, V), mf.L2(K, Q, W), mf.Sigmoid(Q, K, V, bias=-0.5, value_bias=[0.1, 0.0, -0.2])]
     return {
-        "softmax": mf.Softmax(Q, K, V),
         "causal heads": mf.Causal(mf.MultiHead(heads, W=[W, V, -V])),
         "scheduled": mf.Scheduled(scheduled),
         "piecewise": mf.Piecewise([mf.L2(Q, K, V), mf.L2(Q, K, -V)], breaks=[0.4]),
@@ -82,6 +81,7 @@ def check_radius(run: mf.Trajectory, field: mf.AbstractField, tokens: mf.PointCl
         assert bound is not None and float(radius) <= float(bound) + 1e-9
 
 
+# Softmax itself is in test_golden_trajectories.py.
 @pytest.mark.parametrize("name", bounded_fields(0))
 def test_row_22_radius_along_flow(name: str) -> None:
     control = {"solver": "euler", "step": 0.02} if name == "hardmax" else TIGHT

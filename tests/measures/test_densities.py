@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles.refusals import assert_refused
 from scipy import stats
 
 import meanformer as mf
+from oracles.refusals import assert_refused
 
 PLANE = mf.Gaussian([0.3, -0.2], cov=[[0.5, 0.2], [0.2, 0.4]])
 
@@ -105,6 +105,7 @@ def test_a_field_sees_the_cells():
 
 
 good = np.full(4, 0.25)
+COARSE = mf.to_density(PLANE, cells=20)
 REFUSALS = [
     (lambda: mf.Density(good * 1.01, 0.0, 4.0), ["integral one", "1.01", "to_density"]),
     (lambda: mf.Density([0.5, -0.1, 0.35, 0.25], 0.0, 4.0), ["not be negative", "-0.1"]),
@@ -126,11 +127,16 @@ REFUSALS = [
     (lambda: mf.to_density(PLANE, low=0.0, high=1.0), ["space of the measure"]),
     (lambda: mf.to_density(PLANE, low=[0.0, 0.0]), ["two corners"]),
     (lambda: mf.to_density(mf.uniform_sphere(2)), ["no density", "sample"]),
+    (lambda: mf.to_density(COARSE, cells=9), ["its grid already", "extended"]),
+    (
+        lambda: mf.to_density(mf.Gaussian([0.0], cov=1e-4), cells=200, low=-5.0, high=5.0),
+        ["too coarse", "0.05", "0.01"],
+    ),
     (lambda: mf.to_cloud(PLANE), ["without n and key"]),
     (lambda: mf.to_gaussian(good), ["takes a measure"]),
-    (lambda: mf.to_density(PLANE, cells=8).extended(-1.0, 1.0), ["space of the density"]),
-    (lambda: mf.to_density(PLANE, cells=8)[0], ["single density"]),
-    (lambda: mf.Softmax(1.0, 1.0, 1.0)(mf.to_density(PLANE, cells=8), [[0.0, 0.0]]), ["does not fit"]),
+    (lambda: COARSE.extended(-1.0, 1.0), ["space of the density"]),
+    (lambda: COARSE[0], ["single density"]),
+    (lambda: mf.Softmax(1.0, 1.0, 1.0)(COARSE, [[0.0, 0.0]]), ["does not fit"]),
 ]
 
 

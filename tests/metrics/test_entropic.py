@@ -237,3 +237,14 @@ BAD_CALLS = [
 @pytest.mark.parametrize("call, words", BAD_CALLS)
 def test_refusals(call, words):
     assert_refused(call, words)
+
+
+def test_an_eps_below_the_rounding_of_the_distances_is_not_converged():
+    """A shared token far away: logits of 1e15 have no digits left, and the plan is wrong."""
+    rng = np.random.default_rng(0)
+    far = [[1e7, 0.0]]
+    mu, nu = (mf.PointCloud(np.vstack([rng.normal(size=(5, 2)), far])) for _ in range(2))
+    with pytest.warns(NotConvergedWarning, match="marginal error"):
+        result = sinkhorn_divergence(mu, nu, 0.1)
+    assert not bool(result.converged) and float(result.marginal_error) > 1e-3
+    assert "NOT CONVERGED" in repr(result)

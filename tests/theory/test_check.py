@@ -105,7 +105,9 @@ def test_one_claim():
     assert Claim("", 2.0, 1.0).slack == 0.5 and Claim("", 2.0, 1.0).holds is True
     assert Claim("", 2.0, 2.1).holds is False and Claim("", 2.0, 2.0).holds is True
     # Up to the errors of a solver, and no further.
-    assert Claim("", 1.0, 1 + 5e-7).holds is True and Claim("", 1.0, 1 + 2e-6).holds is False
+    assert Claim("", 1.0, 1 + 5e-5).holds is True and Claim("", 1.0, 1 + 2e-4).holds is False
+    assert Claim("", 1.0, 1 + 5e-4, error=1e-3).holds is True and Claim("", 1.0, 1 + 5e-7, error=0.0).holds is False
+    assert Claim("", 1.0, -3.0).slack == 1.0
     assert Claim("", 0.0, 0.0).holds is True and Claim("", 0.0, 1e-9).holds is False
     assert (Claim("", 0.0, 0.0).slack, Claim("", 0.0, 1.0).slack) == (1.0, 0.0)
     assert Claim("", 1.0, np.nan).holds is False
@@ -140,7 +142,12 @@ def test_the_constant_in_the_point_is_caught():
 
 
 def test_the_rescaled_frame_gives_the_same_numbers(run, checked):
-    rescaled = run_of(SOFTMAX, frame=mf.Rescaled())
+    # The same run as it is told in the frame, z = e^{-tV} x; flows in the frame have tests of their own.
+    forward = jnp.exp(0.8 * run.times)[:, None, None]
+    frame = mf.Rescaled().bind(SOFTMAX, run.times[0])
+    system = eqx.tree_at(lambda s: s.frame, run.system, frame, is_leaf=lambda node: node is run.system.frame)
+    states = [(a / Phi, Phi) for a, Phi in ((run.points, forward), (run.final.points, forward[-1]))]
+    rescaled = mf.Trajectory(run.times, *states, run.outcome, run.stats, system, False)
     assert abs(np.asarray(rescaled.points - run.points)).max() > 0.1
     for mine, other in zip(mf.check(rescaled).claims, checked.claims, strict=True):
         assert mine.claim == other.claim
@@ -195,7 +202,7 @@ def test_masked_tokens():
     checked = mf.check(run)
     assert checked.ok and checked["stability"].claim == "stability: log of d_2(t) / d_2(0)"
     assert not any("L_mu" in claim.claim for claim in checked.claims)
-    assert mf.check(run, p=1)["stability"].bound == np.inf
+    assert mf.check(run, p=1)["stability"].why == "no bound for p = 1 under a mask"
 
 
 def test_unusual_runs(run):
@@ -229,9 +236,9 @@ def test_the_rank_of_a_gaussian():
     field = mf.Softmax(0.3 * np.eye(2), np.eye(2), np.eye(2))
     run = mf.layers(field, mf.Gaussian([0.0, 0.0], factor=[[1.0, 0.5], [0.0, 0.0]]), 4)
     checked = mf.check(run)
-    assert checked.ok and checked["rank 1 is kept"].measured == 0
+    assert checked.ok and checked["the rank 1 does not grow"].measured == 0
     full = mf.check(altered(run, lambda saved: (saved[0], saved[1].at[2, 1, 1].set(1e-9))))
-    assert full["rank 1 is kept"].holds is False
+    assert full["the rank 1 does not grow"].holds is False
 
 
 def test_the_sphere():
@@ -239,21 +246,18 @@ def test_the_sphere():
     points = 2 * np.stack([np.cos(angles), np.sin(angles)], axis=-1) * np.ones((3, 1, 1))
     run = told(mf.Affine(0 * np.eye(2)), TIMES, points, space=mf.Sphere(2.0))
     checked = mf.check(run)
-    assert checked.ok and checked.claims[0].claim == "the sphere is invariant: ||x| - r|"
-    assert mf.check(altered(run, lambda saved: (saved[0].at[1, 2].multiply(1 + 1e-5), None)))["sphere"].holds is False
+    assert checked.ok and checked.claims[0].claim == "the sphere is invariant: ||x| - r| (chosen)"
+    assert mf.check(altered(run, lambda saved: (saved[0].at[1, 2].multiply(1 + 1e-8), None)))["sphere"].holds is False
 
 
 def test_densities():
     run = mf.flow(mf.Affine([[0.1]]), mf.to_density(mf.Gaussian([0.0], cov=1.0), cells=24), 0.2, save=3)
     checked = mf.check(run)
     assert checked.ok and checked["lost over"].measured < 1e-6
-    start, cell = float(run.states.covariance[0, 0, 0]), float(run.system.mu.spacing[0])
-    assert checked["trace"].bound == pytest.approx(start * np.exp(2 * 0.1 * 0.2) + cell**2)
     changes = {
         "sum to one": lambda masses, lost: (masses * 1.001, lost),
         "not negative": lambda masses, lost: (masses.at[1, :2].add(jnp.array([1e-9, -1e-9])), lost),
         "lost over the edge": lambda masses, lost: (0.99 * masses, lost + 0.01),
-        "trace": lambda masses, lost: (masses.at[1].set(1 / masses.shape[1]), lost),
     }
     for words, change in changes.items():
         wrong = mf.check(altered(run, lambda saved, change=change: change(*saved)))
@@ -262,6 +266,6 @@ def test_densities():
 
 def test_refusals(run):
     assert_refused(lambda: mf.check(TOKENS), ["check takes a run", "PointCloud", "mf.flow"])
-    assert_refused(lambda: mf.check(run, p=0.5), ["p must be at least 1"])
+    assert_refused(lambda: mf.check(run, p=0.5), ["p must be a number, 1 or more"])
     batch = jax.tree.map(lambda a: jnp.stack([a, a]), eqx.filter(run, eqx.is_array))
     assert_refused(lambda: mf.check(eqx.combine(batch, run)), ["one finished run", "a batch"])

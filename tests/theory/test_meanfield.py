@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import meanformer as mf
+from meanformer.theory import meanfield
 from meanformer.theory.meanfield import _fit, _limit
 from oracles.refusals import assert_refused
 
@@ -15,7 +16,7 @@ LAW = mf.Gaussian(np.zeros(2), cov=np.diag([0.4, 0.1]))
 # ||M|| = q sigma with sigma = 0.4 / (1 - 0.8 q t): 0.25 at t = 0.5 for q = 0.5.
 MILD = mf.Softmax(0.5 * I, I, I)
 KEY = jax.random.key(0)
-FEW, SOME, MANY = 25, 100, 400
+SOME, MANY = 100, 400
 
 
 @pytest.fixture(scope="module")
@@ -96,25 +97,34 @@ class Remembering:
         return self.drawn[-1]
 
 
-def test_reference_by_a_large_run():
+@pytest.mark.parametrize("statistic", ["mean", "covariance"])
+def test_reference_by_a_large_run(statistic):
     r"""With Q = 0 the tokens move by $\dot x=Vm$: the mean becomes $e^{t}m$, and the covariance is kept."""
-    field = mf.Softmax(0 * I, I, I)
-    for statistic, of in (("mean", lambda mu: np.exp(0.5) * mu.mean), ("covariance", lambda mu: mu.covariance)):
-        law = Remembering()
-        rate = mf.mean_field_rate(field, law, 0.5, n=[FEW, SOME], repeats=[3, 2], key=KEY, statistic=statistic)
-        assert [mu.n for mu in law.drawn] == [2, MANY, *[FEW] * 3, *[SOME] * 2]
-        reference, *rest = (np.asarray(of(mu)) for mu in law.drawn[1:])
-        errors = [np.linalg.norm(value - reference) for value in rest]
-        np.testing.assert_allclose(np.concatenate(rate.errors), errors, rtol=1e-4)
-        # The reference is random too: variances 1/n + 1/n_ref.
-        factor = [(1 + n / MANY) ** -0.5 for n in (FEW, SOME)]
-        np.testing.assert_allclose(
-            rate.rms, [f * np.sqrt(np.mean(e**2)) for f, e in zip(factor, rate.errors, strict=True)]
-        )
-        assert rate.slope == pytest.approx(np.log(rate.rms[1] / rate.rms[0]) / np.log(SOME / FEW))
-        assert rate.reference == "a run of 400 tokens" and np.isnan(rate.kernel)
-    again = [mf.mean_field_rate(field, LAW, 0.5, n=[FEW, SOME], repeats=2, key=KEY, reference=MANY) for _ in range(2)]
-    assert again[0].slope == again[1].slope and again[0].reference == "a run of 400 tokens"
+    law, field = Remembering(), mf.Softmax(0 * I, I, I)
+    options = {"n": [SOME, MANY], "repeats": [3, 2], "key": KEY, "reference": MANY}
+    rate = mf.mean_field_rate(field, law, 0.5, statistic=statistic, **options)
+    assert [mu.n for mu in law.drawn] == [2, MANY, *[SOME] * 3, *[MANY] * 2]
+    of = {"mean": lambda mu: np.exp(0.5) * mu.mean, "covariance": lambda mu: mu.covariance}[statistic]
+    reference, *rest = (np.asarray(of(mu)) for mu in law.drawn[1:])
+    errors = [np.linalg.norm(value - reference) for value in rest]
+    np.testing.assert_allclose(np.concatenate(rate.errors), errors, rtol=1e-4)
+    # The reference is random too: variances 1/n + 1/n_ref.
+    for n, rms, row in zip((SOME, MANY), rate.rms, rate.errors, strict=True):
+        assert rms == pytest.approx((1 + n / MANY) ** -0.5 * np.sqrt(np.mean(row**2)))
+    assert rate.slope == pytest.approx(np.log(rate.rms[1] / rate.rms[0]) / np.log(4))
+    assert rate.reference == "a run of 400 tokens" and np.isnan(rate.kernel)
+
+
+def test_the_reference_is_four_times_as_large(monkeypatch):
+    monkeypatch.setattr(meanfield, "_moment", lambda field, law, n, *rest: np.asarray(law.sample(n, key=rest[1]).mean))
+    law = Remembering()
+    rate = mf.mean_field_rate(MILD, law, 0.5, n=range(10, 40, 10), repeats=2, key=KEY, statistic="mean")
+    assert [mu.n for mu in law.drawn] == [2, 120, 10, 10, 20, 20, 30, 30]
+    assert len({tuple(mu.points[0].tolist()) for mu in law.drawn[1:]}) == 7  # each draw has a key of its own
+    assert rate.reference == "a run of 120 tokens"
+    # A Gaussian law has an exact limit, unless a number is given; equal keys give equal rates.
+    again = [mf.mean_field_rate(MILD, LAW, 0.5, n=[10, 20], repeats=2, key=KEY, reference=30) for _ in range(2)]
+    assert again[0].slope == again[1].slope and again[0].reference == "a run of 30 tokens"
 
 
 def test_the_correction_is_that_of_two_samples():
@@ -135,23 +145,24 @@ def test_the_warning():
             _, words, kernel = _limit(field, LAW, factor * threshold, "covariance")
         assert [w.category for w in caught] == [mf.SlowMeanFieldWarning] * warned
         assert (kernel >= 1 / np.sqrt(2)) == bool(warned) and words == "the exact Gaussian"
-    with pytest.warns(mf.SlowMeanFieldWarning, match=r"reaches 0\.8.* >= 0\.707 before t = 1\.9.*n\^-1/2"):
-        mf.mean_field_rate(field, LAW, 1.9, n=[FEW, SOME], repeats=2, key=KEY, rtol=1e-3)
+    with pytest.warns(mf.SlowMeanFieldWarning, match=r"reaches 0\.8.* >= 0\.707 until t = 1\.9.*n\^-1/2"):
+        mf.mean_field_rate(field, LAW, 1.9, n=[SOME, MANY], repeats=2, key=KEY, rtol=1e-3)
 
 
 def test_fields_and_laws_without_a_gaussian_limit():
-    for field, law in (
-        (mf.Sigmoid(I, I, I), LAW),
-        (mf.Causal(mf.Softmax(I, I, I)), LAW),
-        (MILD, mf.uniform_cube(2)),
-    ):
-        exact, _, kernel = _limit(field, law, 0.5, "mean")
-        assert exact is None and np.isnan(kernel)
+    causal, sigmoid = mf.Causal(mf.Softmax(I, I, I)), mf.Sigmoid(I, I, I)
+    # The kernel of a masked softmax is known at the start: that of the law.
+    for field, law, kernel in ((sigmoid, LAW, np.nan), (causal, LAW, 0.4), (MILD, mf.uniform_cube(2), np.nan)):
+        exact, _, found = _limit(field, law, 0.5, "mean")
+        assert exact is None
+        np.testing.assert_allclose(found, kernel)
+    with pytest.warns(mf.SlowMeanFieldWarning, match=r"reaches 0\.8 .* until t = 0"):
+        _limit(2.0 * mf.Causal(mf.Softmax(2 * I, I, I)), LAW, 0.5, "mean")
 
 
 def test_refusals():
     def call(field=MILD, law=LAW, t1=0.5, **options):
-        return lambda: mf.mean_field_rate(field, law, t1, **{"n": [FEW, SOME], "key": KEY, "repeats": 2, **options})
+        return lambda: mf.mean_field_rate(field, law, t1, **{"n": [SOME, MANY], "key": KEY, "repeats": 2, **options})
 
     tokens = LAW.sample(3, key=KEY)
     assert_refused(call(law=tokens), ["draws tokens from a law", "mf.empirical(points)"])
@@ -167,4 +178,4 @@ def test_refusals():
     # sigma = 0.4 / (1 - 0.4 t) blows up at t = 2.5.
     assert_refused(call(t1=3.0), ["Gaussian limit does not reach t1", "shorten the run"])
     fast = mf.Softmax(I, I, 1e3 * I)  # e^{3000}
-    assert_refused(call(field=fast, law=mf.uniform_cube(2), t1=3.0, reference=FEW), ["did not reach t1", "n = 25"])
+    assert_refused(call(field=fast, law=mf.uniform_cube(2), t1=3.0, reference=MANY), ["did not reach t1", "n = 400"])

@@ -90,6 +90,7 @@ def layers(
     else:
         space = resolve_space(space, measure.points)
     dtype = common_dtype(fields, [f.terms(jnp.zeros(())) for f in fields], measure)
+    differ = any(layer is not fields[0] for layer in fields)
     fields = tuple(cast(layer, dtype) for layer in fields)
     measure, step, space, times = cast((measure, step, space, times), dtype)
     if isinstance(measure, Gaussian):
@@ -112,7 +113,7 @@ def layers(
         stats["seconds"] = clock.monotonic() - began
     kept = times if save == "all" else times[jnp.asarray([0, count])]
     final = jax.tree.map(lambda a: a[last], saved)
-    if len(fields) > 1 and checks.known(times) and any(layer is not fields[0] for layer in fields):
+    if differ and checks.known(times):
         whole = Piecewise(fields, np.asarray(times, float)[1:-1].tolist())
         system = eqx.tree_at(lambda s: s.field, system, whole)
     return Trajectory(kept, saved, final, Outcome(ending, kept[last]), stats, system, True)

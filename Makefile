@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test study mutants lint typecheck clean
+.PHONY: help venv demo test study theory mutants lint typecheck clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ test: $(VENV)/.dev ## run the whole test suite
 
 study: $(VENV)/.dev ## measure Gaussian fates: ranks, blow-up times, seconds, against two peers (long)
 	@$(BIN)/python -m benchmarks.fates
+
+theory: $(VENV)/.dev ## measure bounds, rates and densities on many systems (about half an hour)
+	@$(BIN)/python -m benchmarks.theory
 
 mutants: $(VENV)/.dev ## check that the suite catches deliberate mistakes (long)
 	@$(BIN)/python tests/mutations/run.py

@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from meanformer.fate import Fate as Fate
     from meanformer.fate import Fates as Fates
     from meanformer.flows.densities import MassLostWarning as MassLostWarning
+    from meanformer.flows.domain import LargeGridWarning as LargeGridWarning
     from meanformer.flows.flow import flow as flow
     from meanformer.flows.frames import Rescaled as Rescaled
     from meanformer.flows.layers import layers as layers
@@ -193,6 +194,7 @@ _EXPORTS: dict[str, str] = {
     "InputError": "meanformer._checks",
     "flow": "meanformer.flows.flow",
     "MassLostWarning": "meanformer.flows.densities",
+    "LargeGridWarning": "meanformer.flows.domain",
     "layers": "meanformer.flows.layers",
     "Rescaled": "meanformer.flows.frames",
     "linear_times": "meanformer.flows.save",

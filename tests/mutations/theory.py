@@ -98,7 +98,13 @@ THEORY = [
     (
         "hardy_for_sums",
         "a masked integral gets the factor too",
-        (("diagnostics/bounds.py", "attention and (term.prefix or term.leaf.normalised)", "attention and True"),),
+        (
+            (
+                "diagnostics/bounds.py",
+                "AbstractAttention) and (term.prefix or leaf.normalised)",
+                "AbstractAttention) and True",
+            ),
+        ),
         (LIPSCHITZ,),
     ),
     (

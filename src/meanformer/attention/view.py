@@ -28,7 +28,8 @@ class View(eqx.Module):
         if not self.causal:
             return None
         if mu.positions is None or self.s is None:
-            missing = "the measure has none" if mu.positions is None else "the query points have none"
+            of_tokens = "the density has none" if isinstance(mu, Density) else "the tokens have none"
+            missing = of_tokens if mu.positions is None else "the query points have none"
             checks.refuse(
                 "masked attention needs positions",
                 got=missing,

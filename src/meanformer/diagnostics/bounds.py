@@ -60,8 +60,8 @@ def _checked_span(field: Any, mu: Any, t0: Any, t1: Any) -> tuple[AbstractField,
         checks.refuse(
             "this bound is for tokens",
             got=checks.described(mu),
-            expected="a PointCloud: the support of a Gaussian has no radius",
-            remedy="mf.to_cloud(mu), or mf.check(run) for what is known of other measures",
+            expected="a PointCloud, whose support has a radius",
+            remedy="mf.to_cloud(mu) for the tokens of a density; mf.check(run) tells what is known of other measures",
         )
     check_velocity(field, mu, t0)
     return cast((field, mu, t0, t1), common_dtype(field, field.terms(t0), mu))
@@ -156,8 +156,8 @@ def hardy_factor(term: Term, p: float) -> float:
 
     A masked integral without a division, $\int1_{r\le s}\dots d\bar\mu$, needs no such factor.
     """
-    attention = isinstance(term.leaf, AbstractAttention)
-    if not (term.causal and attention and (term.prefix or term.leaf.normalised)):
+    leaf = term.leaf
+    if not (term.causal and isinstance(leaf, AbstractAttention) and (term.prefix or leaf.normalised)):
         return 1.0
     return p / (p - 1) if p > 1 else np.inf
 

@@ -18,9 +18,9 @@ def token_run(run: Any, asker: str) -> Any:
     if not isinstance(getattr(getattr(run, "system", None), "mu", None), PointCloud):
         checks.refuse(
             f"{asker} takes a run of tokens",
-            got=checks.described(run),
+            got=f"a run of a {type(run.system.mu).__name__}" if hasattr(run, "system") else checks.described(run),
             expected="mf.flow(field, tokens, t1) with a PointCloud",
-            remedy="flow tokens; of a Gaussian draw them: gaussian.sample(1000, key=key)",
+            remedy="flow tokens: mf.to_cloud(measure, 1000, key=key) draws them",
         )
     if is_traced(run.saved, run.times) or run.times.ndim != 1:
         checks.refuse(

@@ -29,6 +29,10 @@ class Verdict:
     hypotheses: str
     evidence: dict[str, Any] = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        """Whether the conclusion is seen: undecided is not."""
+        return self.holds is True
+
     def __str__(self) -> str:
         word = {True: "Seen", False: "Not seen", None: "Undecided"}[self.holds]
         numbers = ", ".join(
@@ -110,7 +114,8 @@ class Case:
         """
         failing = [condition for condition, holds in self.conditions if not holds]
         if failing:
-            return Verdict(None, self.claim, "it does not apply; not satisfied: " + "; ".join(failing))
+            # What is asked after it may make no sense where an earlier hypothesis fails.
+            return Verdict(None, self.claim, "it does not apply; not satisfied: " + failing[0])
         seen, evidence = judge()
         hypotheses = "hypotheses hold: " + "; ".join(condition for condition, _ in self.conditions)
         doubt = None

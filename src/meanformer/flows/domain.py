@@ -1,6 +1,7 @@
 """The box in which a density stays during a run: found by a few tokens that run ahead."""
 
 import itertools
+import warnings
 
 import equinox as eqx
 import jax
@@ -22,12 +23,19 @@ NEGLIGIBLE = 1e-15
 COARSE = {1: 48, 2: 12}
 # The box holds what the scouts saw, and some cells more: so many in any case, and SPREAD times the cube root of the
 # cells crossed where more than a TRACE of mass ends in a jump.
-MARGIN = 4
+MARGIN = 2
 SPREAD = 1.0
-AHEAD = 4.5
+AHEAD = 3.0
 TRACE = 1e-8
 MOST_CELLS = 2**14
 STEPS = 100
+# A grid that grows to so many cells, and so many times, is worth a word.
+NOTABLE_CELLS = 2000
+NOTABLE_GROWTH = 6
+
+
+class LargeGridWarning(UserWarning):
+    """The grid of a density grows very much to hold it."""
 
 
 def scouts(density: Density) -> PointCloud:
@@ -93,7 +101,7 @@ def _margin(density: Density, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     root of the number of cells that it crosses.
     """
     side, mine = np.asarray(density.spacing), (np.asarray(density.low), np.asarray(density.high))
-    crossed = np.maximum(mine[0] - low, 0) + np.maximum(high - mine[1], 0) + 0.5 * (high - low)
+    crossed = np.maximum(mine[0] - low, 0) + np.maximum(high - mine[1], 0)
     spread = SPREAD * np.cbrt(crossed / side)
     return (MARGIN + np.where(_ends_in_a_jump(density), np.ceil(spread), 0)) * side
 
@@ -132,5 +140,14 @@ def covering(field: AbstractField, density: Density, t0: Scalar, t1: Scalar) -> 
             got=f"{' x '.join(f'{c:.0f}' for c in cells)} cells to cover {box}" + f" at {rows} positions" * (rows > 1),
             expected=f"at most {MOST_CELLS} cells",
             remedy="shorten the run, take larger cells, or flow tokens or a Gaussian",
+        )
+    before, after = density.masses.size, int(np.prod(cells)) * rows
+    if after > NOTABLE_CELLS and after > NOTABLE_GROWTH * before:
+        box = " x ".join(f"[{a:.4g}, {b:.4g}]" for a, b in zip(low, high, strict=True))
+        warnings.warn(
+            f"the grid grows from {before} to about {after} cells, to hold the density on {box} until "
+            f"t = {float(t1):.4g}: this may take long; shorten the run, or take larger cells",
+            LargeGridWarning,
+            stacklevel=4,
         )
     return density.extended(low, high)

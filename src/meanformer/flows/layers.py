@@ -1,5 +1,6 @@
 """The discrete deep transformer: residual layers."""
 
+import itertools
 import time as clock
 from collections.abc import Sequence
 from typing import Any
@@ -90,7 +91,7 @@ def layers(
     else:
         space = resolve_space(space, measure.points)
     dtype = common_dtype(fields, [f.terms(jnp.zeros(())) for f in fields], measure)
-    differ = any(layer is not fields[0] for layer in fields)
+    differ = any(a is not b for a, b in itertools.pairwise(fields))
     fields = tuple(cast(layer, dtype) for layer in fields)
     measure, step, space, times = cast((measure, step, space, times), dtype)
     if isinstance(measure, Gaussian):

@@ -46,6 +46,13 @@ def checked_system(
         refuse_for_gaussians(space, frame)
         return GaussianSystem(field, measure), t0, t1
     if isinstance(measure, Density):
+        if _contains((field, [piece.terms(t0) for piece in pieces_of(field)]), Hardmax):
+            checks.refuse(
+                "hardmax looks at the edge of the support, where a density on a grid has none",
+                got="Hardmax and a Density",
+                expected="a field that weighs by mass",
+                remedy="use tokens, or mf.Softmax with a small tau",
+            )
         return DensitySystem(field, measure), t0, t1
     for piece in pieces_of(field):
         check_masked_sinkhorn(piece, measure, t0)

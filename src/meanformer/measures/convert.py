@@ -47,15 +47,15 @@ def to_cloud(mu: Any, n: int | None = None, *, key: Key | None = None) -> PointC
         kept = np.flatnonzero(weights > 0)
         positions = None if cloud.positions is None else cloud.positions[kept]
         return PointCloud(cloud.points[kept], weights[kept] / weights[kept].sum(), positions)
-    if isinstance(mu, Density):
-        mu = to_cloud(mu)
     if isinstance(mu, PointCloud) and n is None:
         return mu
-    draw = getattr(mu, "resample" if isinstance(mu, PointCloud) else "sample", None)
+    source = to_cloud(mu) if isinstance(mu, Density) else mu
+    draw = getattr(source, "resample" if isinstance(source, PointCloud) else "sample", None)
     if draw is None or n is None or key is None:
+        missing = " and ".join(name for name, value in (("n", n), ("key", key)) if value is None)
         checks.refuse(
-            "to_cloud takes a density, or a law with a number of tokens",
-            got=checks.described(mu) + (" without n and key" if draw is not None else ""),
+            "to_cloud takes a density, or a law with a number of tokens and a key",
+            got=checks.described(mu) + (f" without {missing}" if draw is not None else ""),
             expected="to_cloud(density), or to_cloud(law, n, key=key)",
             remedy="to_cloud(gaussian, 1000, key=jax.random.key(0))",
         )
@@ -101,7 +101,8 @@ def to_density(mu: Any, cells: Any = None, *, low: Any = None, high: Any = None,
     else:
         axes = tuple(low[i] + float(side[i]) * (jnp.arange(cells[i], dtype=low.dtype) + 0.5) for i in range(len(cells)))
         _check_resolved(mu, side)
-        masses = _sampled(_function(mu), grid_points(axes), cells)
+        masses, total = _sampled(_function(mu), grid_points(axes), cells)
+        _check_inside(mu, total * float(np.prod(side)))
         if positions is not None:
             positions = np.asarray(checks.vector(positions, "positions"))
             masses = np.broadcast_to(masses, (len(positions), *cells)) / len(positions)
@@ -115,7 +116,7 @@ def _checked_cells(cells: Any, d: int) -> tuple[int, ...]:
         checks.refuse(
             "cells must match the box",
             got=f"cells = {cells} in dimension {d}",
-            expected=f"one number, or {d}",
+            expected="one number" if d == 1 else f"one number, or {d} of them",
             remedy="give one number of cells per coordinate",
         )
     counts = tuple(checks.whole(count, "cells", 2) for count in counts)
@@ -150,7 +151,7 @@ def _box(mu: Any, low: Any, high: Any) -> tuple[Array, Array]:
             "to_density takes a measure, or a function with a box",
             got=checks.described(mu),
             expected="low and high for a function",
-            remedy="to_density(function, low=-3.0, high=3.0, cells=400)",
+            remedy="to_density(function, low=-3.0, high=3.0, cells=400); of values: mf.Density(values, low, high)",
         )
     if d > MAX_DIMENSION:
         checks.refuse(
@@ -229,8 +230,8 @@ def _normal(g: Gaussian, x: Array) -> np.ndarray:
     return np.atleast_1d(multivariate_normal.pdf(np.asarray(x), mean, cov))  # pyright: ignore[reportArgumentType]
 
 
-def _sampled(function: Callable[[Array], Any], points: Array, cells: tuple[int, ...]) -> np.ndarray:
-    """Masses proportional to a function at the centres of the cells."""
+def _sampled(function: Callable[[Array], Any], points: Array, cells: tuple[int, ...]) -> tuple[np.ndarray, float]:
+    """Masses proportional to a function at the centres of the cells, and the sum of its values."""
     if not checks.takes(function, 1):
         checks.refuse(
             "to_density takes a measure or a function",
@@ -247,6 +248,13 @@ def _sampled(function: Callable[[Array], Any], points: Array, cells: tuple[int, 
             remedy="points come as rows: lambda x: jnp.exp(-(x ** 2).sum(axis=1))",
         )
     masses = np.asarray(values, np.float64).reshape(cells)
+    if (masses < 0).any():
+        checks.refuse(
+            "a density must not be negative",
+            got=f"a smallest value of {masses.min():.6g}",
+            expected="values >= 0",
+            remedy="clip the function at 0: lambda x: jnp.maximum(f(x), 0)",
+        )
     if not masses.sum() > 0:
         checks.refuse(
             "a density must have mass in the box",
@@ -254,7 +262,18 @@ def _sampled(function: Callable[[Array], Any], points: Array, cells: tuple[int, 
             expected="positive mass",
             remedy="move the box to where the measure is, or take smaller cells",
         )
-    return masses / masses.sum()
+    return masses / masses.sum(), float(masses.sum())
+
+
+def _check_inside(mu: Any, mass: float) -> None:
+    """Refuse a box that cuts a Gaussian off."""
+    if isinstance(mu, (Gaussian, Mixture)) and mass < 0.999:
+        checks.refuse(
+            "the box cuts the Gaussian off",
+            got=f"{100 * mass:.3g} % of its mass in the box",
+            expected="99.9 % or more",
+            remedy="leave low and high out; a Gaussian that is cut off on purpose is a function of points",
+        )
 
 
 def _binned(mu: PointCloud, low: np.ndarray, side: np.ndarray, cells: tuple[int, ...], positions: Any) -> np.ndarray:

@@ -54,6 +54,9 @@ class EntropicDistance(eqx.Module):
     iterations: Int[Array, ""]
     marginal_error: Scalar
 
+    def __float__(self) -> float:
+        return float(self.value)
+
     def __repr__(self) -> str:
         if not checks.known(self.value, self.converged) or jnp.ndim(self.value):
             return "EntropicDistance(traced)"

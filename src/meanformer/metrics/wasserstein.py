@@ -259,7 +259,8 @@ def _as_cloud(mu: Any, name: str) -> PointCloud:
             f"{name} must be made of tokens",
             got=f"{mu}",
             expected="a PointCloud or a Density",
-            remedy="draw tokens, gaussian.sample(1000, key=jax.random.key(0)); or compare moments: "
+            remedy="draw tokens, gaussian.sample(1000, key=jax.random.key(0)); up to d = 2, "
+            "mf.to_density(gaussian); or compare moments: "
             "mf.bures_wasserstein(mf.to_gaussian(tokens), gaussian)",
         )
     if not isinstance(mu, (PointCloud, Density)):

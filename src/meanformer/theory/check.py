@@ -86,6 +86,9 @@ class Checked:
         """Whether every claim that has a bound holds."""
         return not self.violations
 
+    def __bool__(self) -> bool:
+        return self.ok
+
     def __getitem__(self, words: str) -> Claim:
         """The claim whose text contains `words`."""
         found = [claim for claim in self.claims if words in claim.claim]
@@ -104,7 +107,8 @@ class Checked:
             bound = claim.why if claim.bound is None else f"{claim.bound:.4g}"
             slack = "" if claim.bound is None else f"{100 * claim.slack:.3g} %"
             verdict = {True: "holds", False: "VIOLATED", None: ""}[claim.holds]
-            rows.append((claim.claim, bound, f"{claim.measured:.4g}", slack, verdict))
+            measured = "" if np.isnan(claim.measured) else f"{claim.measured:.4g}"
+            rows.append((claim.claim, bound, measured, slack, verdict))
         widths = [max(len(row[k]) for row in rows) for k in range(5)]
         lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join([self.title, *lines])
@@ -125,7 +129,7 @@ def check(run: Any, *, p: float | int = 2, seed: int = 0) -> Checked:
       derivatives found at the start and the end; the stability of $W_p$ (`conditional_wasserstein` under a mask)
       against a second run from a nearby start (drawn by `seed`); the trace bound of Sinkhorn; for layers, the
       Euler error against the flow;
-    - Gaussians: the trace bound of Sinkhorn, and the rank, which does not grow;
+    - Gaussians: the trace bound of Sinkhorn; if the factor has more columns than rank, that the rank does not grow;
     - densities: mass, positivity, and the mass that left the grid;
     - all: the weak residual of the PDE, which has no bound; see there how much of it is quadrature.
 
@@ -302,12 +306,12 @@ def _trace_claim(run: Any, traces: np.ndarray, paths: dict[str, Any]) -> list[Cl
 def _euler_claim(run: Any, p: float) -> list[Claim]:
     mu, steps, t1 = run.system.mu, int(run.stats["steps"]), float(run.times[-1])
     bound = euler_bound(run.field, mu, steps, t1, p=p)
-    bound = None if bound == np.inf else bound
+    huge, bound = bound == np.inf, None if bound == np.inf else bound
     exact = flow(run.field, mu, t1, save=2, rtol=_strict(mu), progress=False).final
     gaps = np.linalg.norm(np.asarray(exact.points - run.final.points), axis=1)
     # The tokens are paired with themselves: a coupling, so an upper bound on W_p, which is what the claim bounds.
     error = float((np.asarray(mu.weights) @ gaps**p) ** (1 / p))
-    why = "no finite constant for this field" if bound is None else ""
+    why = "" if bound is not None else "the bound is beyond the numbers" if huge else "no constant known for this field"
     return [Claim(f"Euler error of {steps} layers, in W_{p:g}", bound, error, why)]
 
 

@@ -127,7 +127,7 @@ MUTANTS = [
     Mutant(
         "log_weights_ignored",
         "weights ignored by the normalised kinds",
-        (("attention/kernel.py", "jnp.log(jnp.where(some, weights, 1))", "jnp.zeros_like(weights)"),),
+        (("reduce/exact.py", "jnp.log(jnp.where(some, weights, 1))", "jnp.zeros_like(weights)"),),
         (f"{FIELDS}::test_velocity[softmax]",),
     ),
     Mutant(

@@ -140,7 +140,7 @@ THEORY = [
     (
         "violations_pass",
         "a violated claim is told as holding",
-        (("theory/check.py", "bool(self.measured <= self.bound * (1 + SLACK))", "True"),),
+        (("theory/check.py", "bool(self.measured <= self.bound * (1 + self.error))", "True"),),
         (CHECK,),
     ),
 ]

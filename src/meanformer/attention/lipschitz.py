@@ -5,7 +5,7 @@ $|\Gamma_\mu(x)-\Gamma_\mu(x')|\le L_x|x-x'|$ and $|\Gamma_\mu(x)-\Gamma_\nu(x)|
 kind gives its own pair from the sizes of its parts on the ball; biases are included.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -44,7 +44,7 @@ def spectral(M: Matrix) -> Scalar:
     return jnp.linalg.norm(M, 2)
 
 
-def length(vector: Vector | None, dtype: object) -> Scalar:
+def length(vector: Vector | None, dtype: Any) -> Scalar:
     """The length of a bias, 0 without one."""
     return jnp.zeros((), dtype) if vector is None else jnp.linalg.norm(vector)
 

@@ -202,7 +202,7 @@ def rate_table(large: bool = True) -> list[str]:
     Q, K, V = (0.5 * M for M in representations.PLANE_MATRICES)
     plain = mf.Gaussian([0.2, -0.1], cov=[[0.4, 0.1], [0.1, 0.3]])
     heads = mf.MultiHead([mf.Softmax(Q, K, V), mf.Sigmoid(K, Q, V)])
-    sizes, repeats = (250, 1000, 4000, 16_384), (64, 64, 24, 6)
+    sizes, repeats = (250, 1000, 4000, 16_384), (64, 64, 24, 4)
     settings: list[tuple[str, Any, Any, tuple, tuple]] = [
         ("A7: softmax, A = I/2, V = I, t = 1", mf.Softmax(I / 2, I, I), a7, sizes, repeats)
     ]

@@ -147,7 +147,7 @@ MUTANTS = [
         "a token of zero weight counts as one of weight one",
         (
             (
-                "attention/kernel.py",
+                "reduce/exact.py",
                 "jnp.log(jnp.where(some, weights, 1)), -jnp.inf)",
                 "jnp.log(jnp.where(some, weights, 1)), 0)",
             ),

@@ -157,6 +157,19 @@ def positive(value: Any, name: str, remedy: str) -> Array:
     return array
 
 
+def power(value: Any) -> float:
+    """The exponent p of a Wasserstein distance, a known number p >= 1."""
+    array = scalar(value, "p")
+    if not known(array) or not float(array) >= 1:
+        refuse(
+            "p must be a number, 1 or more",
+            got=f"p = {float(array):g}" if known(array) else "a traced number",
+            expected="p >= 1",
+            remedy="p=1 and p=2 are the usual ones; below 1 it is no distance of this kind",
+        )
+    return float(array)
+
+
 def whole(value: Any, name: str, least: int = 1) -> int:
     """A whole number, at least `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:

@@ -237,8 +237,8 @@ class Scaled(AbstractField):
         return tuple(term._replace(left=compose(self.factor, term.left)) for term in self.field.terms(t))
 
 
-def check_field(field: Any, mu: Any, t: Scalar, where: str = "") -> None:
-    """Refuse what is no field, what is no measure, and matrices that do not fit the measure."""
+def check_kind(field: Any) -> None:
+    """Refuse what is no field."""
     if not isinstance(field, AbstractField):
         checks.refuse(
             "the field must be an attention field",
@@ -246,6 +246,11 @@ def check_field(field: Any, mu: Any, t: Scalar, where: str = "") -> None:
             expected="e.g. mf.Softmax(Q, K, V)",
             remedy="wrap matrices in an attention kind, a function of time in mf.Scheduled",
         )
+
+
+def check_field(field: Any, mu: Any, t: Scalar, where: str = "") -> None:
+    """Refuse what is no field, what is no measure, and matrices that do not fit the measure."""
+    check_kind(field)
     if isinstance(mu, Gaussian):
         if mu.mean.ndim != 1:
             checks.refuse(

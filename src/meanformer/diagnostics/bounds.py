@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._types import Scalar, cast, common_dtype
-from ..attention.base import AbstractField
+from ..attention.base import AbstractField, check_kind
 from ..attention.kernel import AbstractAttention
 from ..attention.lipschitz import Lipschitz
 from ..attention.schedule import breaks_of, check_velocity, is_constant, pieces_of
@@ -19,7 +19,6 @@ from ..attention.view import Term, act
 from ..measures.cloud import PointCloud
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
-from ..metrics.wasserstein import checked_power
 
 # Nodes of Gauss-Legendre quadrature for weights that depend on time.
 _NODES = 64
@@ -79,16 +78,6 @@ def _checked_times(t0: Any, t1: Any) -> tuple[Scalar, Scalar]:
     return t0, t1
 
 
-def _check_kind(field: Any) -> None:
-    if not isinstance(field, AbstractField):
-        checks.refuse(
-            "the field must be an attention field",
-            got=checks.described(field),
-            expected="e.g. mf.Softmax(Q, K, V)",
-            remedy="wrap matrices in an attention kind",
-        )
-
-
 def _over_pieces(field: AbstractField, t0: Scalar, t1: Scalar) -> list[tuple[AbstractField, Scalar, Scalar]]:
     """The pieces of a field with continuous weights that are met from `t0` to `t1`, with their times."""
     ends = [t0, *(jnp.clip(jnp.asarray(b, t0.dtype), t0, t1) for b in breaks_of(field)), t1]
@@ -131,7 +120,7 @@ def lipschitz_constants(field: AbstractField, radius: Any, t: Any = 0.0) -> Lips
     mf.lipschitz_constants(mf.Softmax(Q, K, V), radius=1.0).mu      # |V| (1 + 2 |A|) exp(2 |A|)
     ```
     """
-    _check_kind(field)
+    check_kind(field)
     radius, t = checks.positive(radius, "radius", "the radius of a ball around 0"), checks.scalar(t, "t")
     return _constants(field, radius, t)
 
@@ -183,7 +172,7 @@ def stability_bound(
     by $p/(p-1)$ where the mask is renormalised (MATH d.4): $p>1$ is then needed. None where no constant is known
     (Sinkhorn in the measure) or the radius has no bound (linear, unnormalised). It is extremely pessimistic.
     """
-    p = checked_power(p)
+    p = checks.power(p)
     field, mu, t0, t1 = _checked_span(field, mu, t0, t1)
     field, nu, t0, t1 = _checked_span(field, nu, t0, t1)
     radius: Scalar | None = jnp.maximum(mu.radius, nu.radius)
@@ -222,7 +211,7 @@ def euler_bound(field: AbstractField, mu: PointCloud, depth: int, t1: Any = 1.0,
     $|\ddot x|\le LS$ (both the flow and the layers stay in the ball of radius R). Under a mask the distance is the
     conditional one, and $L_\mu$ has the factor of `stability_bound`. None where no constant is known.
     """
-    p = checked_power(p)
+    p = checks.power(p)
     depth = checks.whole(depth, "depth")
     if not is_constant(field):
         checks.refuse(
@@ -247,7 +236,7 @@ def trace_bound(field: AbstractField, trace: Any, t1: Any, t0: Any = 0.0) -> flo
     It holds for every measure: $\int|\bar y-m|^2d\mu\le\operatorname{tr}\Sigma$ by Jensen, since both marginals of the
     plan are $\mu$. For sums of Sinkhorn heads and affine maps; None for other kinds, and under a mask.
     """
-    _check_kind(field)
+    check_kind(field)
     trace = checks.scalar(trace, "trace")
     if checks.known(trace) and float(trace) < 0:
         checks.refuse(

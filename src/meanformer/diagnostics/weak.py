@@ -110,22 +110,27 @@ def _integral(times: np.ndarray, rates: np.ndarray) -> np.ndarray:
     return spline(times) - spline(times[0])
 
 
-def _checked_run(run: Any) -> Any:
+def finished_run(run: Any, asker: str) -> Any:
+    """`run`, if it is one finished run, in the original frame and up to where it is finite."""
     if not hasattr(run, "system") or not hasattr(run, "saved"):
         checks.refuse(
-            "weak_residual takes a run",
+            f"{asker} takes a run",
             got=checks.described(run),
             expected="a Trajectory of mf.flow or mf.layers",
-            remedy="mf.weak_residual(mf.flow(field, tokens, t1=1.0))",
+            remedy=f"mf.{asker}(mf.flow(field, tokens, t1=1.0))",
         )
     if jnp.ndim(run.outcome.code) or not checks.known(run.times, run.outcome.code):
         checks.refuse(
-            "weak_residual takes one finished run",
+            f"{asker} takes one finished run",
             got="a traced run, or a batch",
             expected="a run outside of jit, vmap and grad",
             remedy="call mf.flow outside of jit, one run at a time",
         )
-    run = resolved(run.original())
+    return _resolved(run.original())
+
+
+def _checked_run(run: Any) -> Any:
+    run = finished_run(run, "weak_residual")
     if len(run.times) < 3:
         checks.refuse(
             "a weak residual needs save times",
@@ -136,7 +141,7 @@ def _checked_run(run: Any) -> Any:
     return run
 
 
-def resolved(run: Any) -> Any:
+def _resolved(run: Any) -> Any:
     """A run up to where it and its velocity are finite: layers keep the rows after an overflow, flows do not."""
     rows = [leaf.reshape(len(run.times), -1) for leaf in map(np.asarray, jax.tree.leaves(run.saved))]
     finite = np.all([np.isfinite(leaf).all(axis=1) for leaf in rows], axis=0)

@@ -21,7 +21,7 @@ from ..measures.density import Density, grid_points, with_masses
 from ..outcome import Ending, Outcome
 from .finite_volume import courant_rate, divergence
 from .stop import AbstractStop
-from .system import AbstractSystem, is_finite
+from .system import AbstractSystem, is_finite, look_at_sinkhorn
 from .trajectory import Trajectory
 
 # Up to 1/2 keeps masses positive while the velocity does not grow within a step.
@@ -210,7 +210,7 @@ def density_run(
         stops = inside if inside and inside[-1] == float(end) else [*inside, float(end)]
         for stop in stops:
             while float(t) < stop and ending == Ending.REACHED:
-                ending = _look_at_sinkhorn(piece, t, y, stats)
+                ending = look_at_sinkhorn(piece, t, y, stats)
                 budget = min(usual, limit - stats["steps"])
                 if ending == Ending.REACHED and budget <= 0:
                     ending = Ending.STEP_LIMIT
@@ -235,7 +235,7 @@ def density_run(
         if ending != Ending.REACHED:
             break
     if ending == Ending.REACHED:
-        ending = _look_at_sinkhorn(pieces[-1][0], t, y, stats)
+        ending = look_at_sinkhorn(pieces[-1][0], t, y, stats)
     if not kept or (float(t) > kept[-1][0] and ending != Ending.REACHED):
         kept.append((float(t), y))
     saved = jax.tree.map(lambda *a: jnp.stack(a), *(row for _, row in kept))
@@ -249,14 +249,6 @@ def density_run(
         )
     outcome = Outcome(jnp.asarray(int(ending)), t)
     return Trajectory(jnp.asarray([time for time, _ in kept], t.dtype), saved, y, outcome, stats, system, False)
-
-
-def _look_at_sinkhorn(piece: AbstractSystem, t: Scalar, y: Any, stats: dict[str, Any]) -> Ending:
-    excess = piece.sinkhorn_excess(t, y)
-    if excess is None:
-        return Ending.REACHED
-    stats["sinkhorn_error"] = max(stats.get("sinkhorn_error", 0.0), float(excess[0]))
-    return Ending.SINKHORN_STALLED if bool(excess[1]) else Ending.REACHED
 
 
 def refuse_for_densities(**unused: Any) -> None:

@@ -15,7 +15,7 @@ from .._types import Scalar
 from ..outcome import Ending, Outcome
 from .segment import Control, Segment, run_segment
 from .stop import AbstractStop
-from .system import AbstractSystem
+from .system import AbstractSystem, look_at_sinkhorn
 from .trajectory import Trajectory
 
 # Steps in a segment: as many as take about SEGMENT_SECONDS, so that progress is seen and a clock is kept; but enough
@@ -103,13 +103,6 @@ def host_run(
     adjoint = diffrax.DirectAdjoint()
     usual = segment_steps(system.size)
 
-    def look_at_sinkhorn(piece: AbstractSystem) -> Ending:
-        excess = piece.sinkhorn_excess(t, y)
-        if excess is None:
-            return Ending.REACHED
-        stats["sinkhorn_error"] = max(stats.get("sinkhorn_error", 0.0), float(excess[0]))
-        return Ending.SINKHORN_STALLED if bool(excess[1]) else Ending.REACHED
-
     def keep(segment: Segment, start: float) -> None:
         saved = jax.tree.map(np.asarray, segment.saved)
         for i in np.flatnonzero((known > start) & (known <= float(segment.t))):
@@ -117,7 +110,7 @@ def host_run(
 
     for piece, end in pieces:
         dt, done = _first_step(t, end), False
-        ending = look_at_sinkhorn(piece)
+        ending = look_at_sinkhorn(piece, t, y, stats)
         while not done and ending == Ending.REACHED:
             budget = min(usual, limit - stats["steps"] - stats["rejected"])
             if budget <= 0:
@@ -137,7 +130,7 @@ def host_run(
             if ending == Ending.REACHED and not done and clock.monotonic() - began > seconds:
                 ending = Ending.STOPPED
             if ending == Ending.REACHED:
-                ending = look_at_sinkhorn(piece)
+                ending = look_at_sinkhorn(piece, t, y, stats)
         if ending != Ending.REACHED:
             break
     return _assemble(system, known, rows, t0, t, y, ending, {**stats, "seconds": clock.monotonic() - began})

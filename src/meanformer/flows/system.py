@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool
 from .._types import Scalar
 from ..attention.base import AbstractField
 from ..attention.schedule import breaks_of, frozen
+from ..outcome import Ending
 
 
 class AbstractSystem(eqx.Module):
@@ -99,6 +100,15 @@ class AbstractSystem(eqx.Module):
     def sinkhorn_excess(self, t: Scalar, y: Any) -> tuple[Array, Array] | None:
         """The largest marginal error of the Sinkhorn problems solved at a state, and whether one is unsolved."""
         return None
+
+
+def look_at_sinkhorn(piece: AbstractSystem, t: Scalar, y: Any, stats: dict[str, Any]) -> Ending:
+    """Whether the Sinkhorn problems at a state are solved; the largest marginal error goes into `stats`."""
+    excess = piece.sinkhorn_excess(t, y)
+    if excess is None:
+        return Ending.REACHED
+    stats["sinkhorn_error"] = max(stats.get("sinkhorn_error", 0.0), float(excess[0]))
+    return Ending.SINKHORN_STALLED if bool(excess[1]) else Ending.REACHED
 
 
 def is_finite(tree: Any) -> Bool[Array, ""]:

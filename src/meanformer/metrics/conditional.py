@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from .. import _checks as checks
-from .wasserstein import check_pairs, checked_clouds, checked_power, on_host, power_mean, scaled, transport
+from .wasserstein import check_pairs, checked_clouds, on_host, power_mean, scaled, transport
 
 # Position marginals that differ by less are equal: the rounding of weights that sum to one.
 SAME_MASS = 1e-12
@@ -29,7 +29,7 @@ def conditional_wasserstein(mu: Any, nu: Any, p: Any = 2) -> float:
     mf.conditional_wasserstein(run_a.final, run_b.final)
     ```
     """
-    p = checked_power(p)
+    p = checks.power(p)
     clouds = checked_clouds(mu, nu)
     for name, cloud in zip(("mu", "nu"), clouds, strict=True):
         if cloud.positions is None:

@@ -68,7 +68,7 @@ def wasserstein(mu: Any, nu: Any, p: Any = 2) -> float:
     mf.wasserstein(run_a.final, run_b.final, p=1)
     ```
     """
-    p = checked_power(p)
+    p = checks.power(p)
     if isinstance(mu, Gaussian) and isinstance(nu, Gaussian):
         return _of_gaussians(mu, nu, p)
     one, two = on_host(*checked_clouds(mu, nu), "wasserstein")
@@ -88,7 +88,7 @@ def sliced_wasserstein(mu: Any, nu: Any, p: Any = 2, directions: int = 200, *, k
     mf.sliced_wasserstein(run_a.final, run_b.final, directions=500)
     ```
     """
-    p = checked_power(p)
+    p = checks.power(p)
     directions = checks.whole(directions, "directions")
     clouds = checked_clouds(mu, nu)
     d = clouds[0].d
@@ -225,19 +225,6 @@ def _of_gaussians(mu: Gaussian, nu: Gaussian, p: float) -> float:
 
 
 # Checks, shared by the distances
-
-
-def checked_power(p: Any) -> float:
-    """The exponent of a distance, a number p >= 1."""
-    value = checks.scalar(p, "p")
-    if is_traced(value) or not float(value) >= 1:
-        checks.refuse(
-            "p must be a number, 1 or more",
-            got="a traced number" if is_traced(value) else f"p = {float(value):g}",
-            expected="p >= 1",
-            remedy="p=1 and p=2 are the usual ones; below 1 it is no distance of this kind",
-        )
-    return float(value)
 
 
 def checked_clouds(mu: Any, nu: Any) -> tuple[PointCloud, PointCloud]:

@@ -15,14 +15,13 @@ from ..attention.base import AbstractField
 from ..attention.schedule import is_constant, pieces_of
 from ..attention.view import Term, View
 from ..diagnostics.bounds import (
-    checked_power,
     euler_bound,
     grown_radius,
     lipschitz_constants,
     stability_bound,
     trace_bound,
 )
-from ..diagnostics.weak import resolved, weak_residual
+from ..diagnostics.weak import finished_run, weak_residual
 from ..flows.densities import NOTABLE_LOSS
 from ..flows.flow import flow
 from ..measures.cloud import PointCloud
@@ -140,21 +139,7 @@ def check(run: Any, *, p: float | int = 2, seed: int = 0) -> Checked:
     print(mf.check(mf.flow(mf.Softmax(Q, K, V), tokens, t1=1.0)))
     ```
     """
-    if not hasattr(run, "system") or not hasattr(run, "outcome"):
-        checks.refuse(
-            "check takes a run",
-            got=checks.described(run),
-            expected="a Trajectory of mf.flow or mf.layers",
-            remedy="mf.check(mf.flow(field, tokens, t1=1.0))",
-        )
-    if jnp.ndim(run.outcome.code) or not checks.known(run.times, run.outcome.code):
-        checks.refuse(
-            "check takes one finished run",
-            got="a traced run, or a batch",
-            expected="a run outside of jit, vmap and grad",
-            remedy="call mf.flow outside of jit, one run at a time",
-        )
-    run, p = resolved(run.original()), checked_power(p)
+    run, p = finished_run(run, "check"), checks.power(p)
     kinds = {PointCloud: _of_tokens, Gaussian: _of_gaussian, Density: _of_density}
     claims, paths = kinds[type(run.system.mu)](run, p, seed)
     if len(run.times) >= 3:

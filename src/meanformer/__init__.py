@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from meanformer.attention.norm import PreNorm as PreNorm
     from meanformer.attention.norm import RMSNorm as RMSNorm
     from meanformer.attention.perceptron import Perceptron as Perceptron
+    from meanformer.attention.planned import Plan as Plan
+    from meanformer.attention.planned import plan as plan
     from meanformer.attention.schedule import Piecewise as Piecewise
     from meanformer.attention.schedule import Scheduled as Scheduled
     from meanformer.attention.sigmoid import Sigmoid as Sigmoid
@@ -185,6 +187,8 @@ _EXPORTS: dict[str, str] = {
     "Scheduled": "meanformer.attention.schedule",
     "Piecewise": "meanformer.attention.schedule",
     "velocity": "meanformer.attention.apply",
+    "plan": "meanformer.attention.planned",
+    "Plan": "meanformer.attention.planned",
     "push_attention": "meanformer.attention.apply",
     "Euclidean": "meanformer.spaces",
     "Sphere": "meanformer.spaces",

@@ -37,7 +37,7 @@ class Causal(AbstractField):
         self.field, self.prefix = field, checks.flag(prefix, "prefix")
 
     def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
-        return self.field.evaluate(mu, x, t, View(view.s, True, self.prefix))
+        return self.field.evaluate(mu, x, t, View(view.s, True, self.prefix, view.sums))
 
     def terms(self, t: Scalar) -> tuple[Term, ...]:
         # A mask inside a mask keeps its own rule, as in `evaluate`: the innermost one is applied.

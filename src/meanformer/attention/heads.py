@@ -20,6 +20,10 @@ from .softmax import Softmax
 from .view import Term, View, compose
 
 
+# Up to so many tokens all heads are computed at once.
+FEW_TOKENS = 2048
+
+
 def stackable(fields: Sequence[Any]) -> bool:
     """Whether the fields differ only in the values of their arrays."""
 
@@ -164,8 +168,17 @@ class MultiHead(AbstractField):
 
         outputs = [None] * len(self.heads) if self.W is None else list(self.W)
         pairs = list(zip(self.heads, outputs, strict=True))
-        if stackable(pairs):  # equal heads are one compiled head, mapped
-            return eqx.filter_vmap(lambda pair: one(*pair))(stack(pairs)).sum(axis=0)
+        if stackable(pairs) and len(pairs) > 1:  # equal heads are one compiled head, mapped
+            if mu.n <= FEW_TOKENS:
+                return eqx.filter_vmap(lambda pair: one(*pair))(stack(pairs)).sum(axis=0)
+            # One after the other: the memory of one head, and blocks that do not count are skipped.
+            arrays, others = eqx.partition(stack(pairs), eqx.is_array)
+            start = jax.eval_shape(one, *pairs[0])
+
+            def add(total: Array, values: Any) -> tuple[Array, None]:
+                return total + one(*eqx.combine(values, others)), None
+
+            return jax.lax.scan(jax.checkpoint(add), jnp.zeros(start.shape, start.dtype), arrays)[0]
         first, *rest = (one(*pair) for pair in pairs)
         for velocity in rest:
             first = first + velocity

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
-from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
+from .._types import Matrix, Points, Queries, Scalar, Vector, cast, common_dtype
 from ..measures.cloud import PointCloud
-from ..reduce.exact import Tokens, log_weights
+from ..reduce.exact import Tokens, dot, log_weights
+from ..reduce.sums import Logit
 from .base import AbstractLeaf
 from .view import View
 
@@ -111,6 +112,15 @@ class AbstractAttention(AbstractLeaf):
         return (self.mix(mu, x, jnp.eye(mu.n, dtype=x.dtype), view),)
 
     @property
+    def logit(self) -> Logit:
+        """How a query and a key of `features` make a logit."""
+        return dot
+
+    def features(self, x: Queries, y: Points) -> tuple[Float[Array, "m k"], Float[Array, "n k"]]:
+        """The queries of the points `x` and the keys of the points `y`, temperature included."""
+        return self.maps.queries(x), self.maps.keys(y)
+
+    @property
     def dimensions(self) -> tuple[int, ...]:
         return self.maps.V.shape
 
@@ -168,6 +178,9 @@ class AbstractTempered(AbstractAttention):
     ):
         self.maps = Projections(Q, K, V, query_bias, key_bias, value_bias)
         self.tau = temperature(tau, "tau", self.maps)
+
+    def features(self, x: Queries, y: Points) -> tuple[Float[Array, "m k"], Float[Array, "n k"]]:
+        return self.maps.queries(x) / self.tau, self.maps.keys(y)
 
 
 def mass_seen(mu: PointCloud, s: Float[Array, " m"]) -> Float[Array, " m"]:

@@ -6,10 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._types import Queries, Scalar
+from .._types import Points, Queries, Scalar
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
-from ..reduce.exact import Average, fold_tokens, minus_squared_distance
+from ..reduce.exact import minus_squared_distance
+from ..reduce.sums import Logit
 from .closure import Closure, ridge
 from .kernel import AbstractTempered, averaged_tokens
 from .lipschitz import Lipschitz, length, sizes, spectral
@@ -32,11 +33,17 @@ class L2(AbstractTempered):
     __init__ = AbstractTempered.__init__  # named here for type checkers
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
+        queries, keys = self.features(x, mu.points)
+        tokens = averaged_tokens(mu, keys, values)
+        return view.sums.average(self.logit, queries, tokens, view.query_positions(mu))[0]
+
+    @property
+    def logit(self) -> Logit:
+        return minus_squared_distance
+
+    def features(self, x: Queries, y: Points) -> tuple[Float[Array, "m k"], Float[Array, "n k"]]:
         unit = jnp.sqrt(self.tau)
-        tokens = averaged_tokens(mu, self.maps.keys(mu.points) / unit, values)
-        queries = self.maps.queries(x) / unit
-        mean, _ = fold_tokens(Average(), minus_squared_distance, queries, tokens, view.query_positions(mu))
-        return mean
+        return self.maps.queries(x) / unit, self.maps.keys(y) / unit
 
     @property
     def bounded_speed(self) -> Any:

@@ -22,7 +22,8 @@ from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Bool, Float, Int
 
 from .._types import Scalar
-from ..reduce.exact import QUERY_BLOCK, Average, Tokens, dot, fold_tokens, log_weights
+from ..reduce.exact import QUERY_BLOCK, Tokens, dot, log_weights
+from ..reduce.sums import AbstractSums, Exact
 
 # Sweeps before the contraction is judged, and how many more are cheaper than Newton steps.
 TRIAL_SWEEPS = 6
@@ -71,6 +72,7 @@ class Problem(eqx.Module):
     keys: Float[Array, "n k"]
     weights: Float[Array, " n"]
     logit: Callable[[Array, Array], Array] = eqx.field(static=True)
+    sums: AbstractSums = Exact()
 
     def rows(self, g: Float[Array, " n"], values: Float[Array, "n v"] | None = None) -> tuple[Array, Array]:
         r"""Row averages of `values` with weights $w_je^{c_{ij}+g_j}$, and $f$."""
@@ -85,7 +87,7 @@ class Problem(eqx.Module):
 
     def _fold(self, logit: Any, q: Array, k: Array, potential: Array, values: Array | None) -> tuple[Array, Array]:
         values = jnp.zeros((k.shape[0], 0), k.dtype) if values is None else values
-        return fold_tokens(Average(), logit, q, Tokens(k, log_weights(self.weights) + potential, values))
+        return self.sums.average(logit, q, Tokens(k, log_weights(self.weights) + potential, values))
 
     @property
     def small(self) -> bool:
@@ -106,7 +108,7 @@ class Problem(eqx.Module):
     def heated(self, heat: Scalar) -> "Problem":
         """The problem with its logits multiplied by `heat`."""
         root = jnp.sqrt(heat)
-        return Problem(root * self.queries, root * self.keys, self.weights, self.logit)
+        return Problem(root * self.queries, root * self.keys, self.weights, self.logit, self.sums)
 
     @property
     def symmetric(self) -> Bool[Array, ""]:
@@ -162,6 +164,8 @@ def _scaled_solve(problem: Problem, g: Array, mass: Array, rhs: Array, tol: Scal
     def iteratively(matvec: Callable[[Array], Array], b: Array) -> Array:
         # At low temperature the plan is almost a permutation and the operator almost zero, row by row: divide by its
         # diagonal, 1 - sum_i C_ji R_ij, which is one sum with twice the logits.
+        if not isinstance(problem.sums, Exact):  # a grid does not resolve twice the logits
+            return cg(matvec, b, tol=tol, maxiter=CG_STEPS)[0]  # pyright: ignore[reportArgumentType]
         doubled = 2 * g + log_weights(problem.weights) - problem.heated(jnp.asarray(2, g.dtype)).columns(2 * f)[1]
         sums = jnp.where(mass > 0, mass / jnp.where(mass > 0, problem.weights, 1), 1)
         diagonal = jnp.maximum(1 - jnp.exp(doubled) / sums, SMALLEST_DIAGONAL)

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
-from .._types import Queries, Scalar, cast
+from .._types import Points, Queries, Scalar, cast
 from ..measures.cloud import PointCloud
-from ..reduce.exact import Sum, dot, fold_tokens
 from .kernel import AbstractAttention, Projections, prefix_divided, summed_tokens, temperature
 from .lipschitz import Lipschitz, sizes
 from .view import View
@@ -61,12 +60,15 @@ class Sigmoid(AbstractAttention):
         s = sizes(self.maps, 1 / self.tau, left, radius)
         return Lipschitz(s.values * s.in_x / 4, s.v + s.values * s.in_y / 4)
 
+    def features(self, x: Queries, y: Points) -> tuple[Float[Array, "m k"], Float[Array, "n k"]]:
+        return self.maps.queries(x) / self.tau, self.maps.keys(y)
+
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         count = mu.visible.sum().astype(x.dtype) if self.per_token else jnp.ones((), x.dtype)
         # The bias enters as one more coordinate, paired with 1, so that the logit stays a dot product.
-        queries = self.maps.queries(x) / self.tau
+        queries, keys = self.features(x, mu.points)
         queries = jnp.pad(queries, ((0, 0), (0, 1)), constant_values=1)
         shift = jnp.broadcast_to(self.bias - jnp.log(count), (mu.n, 1))
-        tokens = summed_tokens(mu, jnp.concatenate([self.maps.keys(mu.points), shift], axis=1), values)
-        mixed = count * fold_tokens(Sum(jax.nn.sigmoid), dot, queries, tokens, view.query_positions(mu))
+        tokens = summed_tokens(mu, jnp.concatenate([keys, shift], axis=1), values)
+        mixed = count * view.sums.summed(jax.nn.sigmoid, queries, tokens, view.query_positions(mu))
         return prefix_divided(mixed, mu, view)

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .. import _checks as checks
-from .._types import Queries, Scalar, cast
+from .._types import Points, Queries, Scalar, cast
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
-from ..reduce.exact import Average, Tokens, dot, fold_tokens, log_weights, minus_squared_distance
+from ..reduce.exact import Tokens, dot, log_weights, minus_squared_distance
+from ..reduce.sums import AbstractSums, Exact, Logit
 from . import potentials
 from .base import check_field
 from .closure import Closure, sinkhorn_gain
@@ -21,6 +22,7 @@ from .potentials import Potentials, Problem
 from .view import View
 
 CAUSAL_LIMIT = 512
+EXACT = Exact()
 
 _solve = eqx.filter_jit(potentials.solve)
 
@@ -87,20 +89,22 @@ class Sinkhorn(AbstractAttention):
         r"""The effective matrix: $A/\varepsilon$ for the dot kernel, $2A/\varepsilon$ for the distance kernel."""
         return (1 if self.kernel == "dot" else 2) * self.A / self.eps
 
-    def potentials(self, mu: PointCloud, guess: Float[Array, " n"] | None = None) -> Potentials:
+    def potentials(
+        self, mu: PointCloud, guess: Float[Array, " n"] | None = None, sums: AbstractSums = EXACT
+    ) -> Potentials:
         """The potentials on the tokens of `mu`, with sweeps, Newton steps and marginal error.
 
         `guess` starts the iteration (any `g` of the same tokens, e.g. of a nearby cloud); by default the exact
-        potentials of the Gaussian with the same mean and covariance.
+        potentials of the Gaussian with the same mean and covariance. `sums` says how sums over the tokens are done.
         """
         check_field(self, mu, jnp.zeros(()))
         guess = self._gaussian_guess(mu) if guess is None else checks.vector(guess, "guess", mu.n, ", one per token")
-        return _solve(self._problem(mu), guess, self.tol, self.max_iter)
+        return _solve(self._problem(mu, sums), guess, self.tol, self.max_iter)
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
         s = view.query_positions(mu)
         if s is None:
-            return self._mix_with(mu, self.potentials(mu).g, x, values)
+            return self._mix_with(mu, self.potentials(mu, sums=view.sums.for_potentials).g, x, values, view.sums)
         return self._prefix_mix(mu, x, values, s)[0]
 
     @property
@@ -137,10 +141,17 @@ class Sinkhorn(AbstractAttention):
         """The marginal error at the tokens of `mu`, and whether it is below `tol`; if masked, over all prefixes."""
         s = view.query_positions(mu)
         if s is None:
-            solution = self.potentials(mu)
+            solution = self.potentials(mu, sums=view.sums.for_potentials)
             return solution.error, solution.converged
         _, errors, converged = self._prefix_mix(mu, mu.points, jnp.zeros((mu.n, 0), mu.points.dtype), s)
         return errors.max(), converged.all()
+
+    def column_error(self, mu: PointCloud, solution: Potentials, rows: Int[Array, " m"]) -> Scalar:
+        r"""$\max_j|\sum_iw_ie^{f_i+g_j+c_{ij}}-1|$ over the tokens `rows`, in exact sums."""
+        queries, keys = self.features(mu.points, mu.points)
+        seen = Tokens(queries, log_weights(mu.weights) + solution.f, jnp.zeros((mu.n, 0), queries.dtype))
+        total = Exact().average(self.logit, keys[rows], seen)[1]
+        return jnp.max(jnp.where(mu.weights[rows] > 0, jnp.abs(jnp.expm1(total + solution.g[rows])), 0))
 
     def check_size(self, mu: PointCloud) -> None:
         """Refuse a masked problem that is too large."""
@@ -152,22 +163,23 @@ class Sinkhorn(AbstractAttention):
                 remedy="use fewer tokens, or Sinkhorn(..., allow_large_causal=True) and patience",
             )
 
-    def _features(self, x: Array, project: Any) -> Array:
-        return project(x) / jnp.sqrt(self.eps)
+    def features(self, x: Queries, y: Points) -> tuple[Float[Array, "m k"], Float[Array, "n k"]]:
+        unit = jnp.sqrt(self.eps)
+        return self.maps.queries(x) / unit, self.maps.keys(y) / unit
 
     @property
-    def _logit(self) -> Any:
+    def logit(self) -> Logit:
         return dot if self.kernel == "dot" else minus_squared_distance
 
-    def _problem(self, mu: PointCloud) -> Problem:
-        queries, keys = self._features(mu.points, self.maps.queries), self._features(mu.points, self.maps.keys)
-        return Problem(queries, keys, mu.weights, self._logit)
+    def _problem(self, mu: PointCloud, sums: AbstractSums) -> Problem:
+        queries, keys = self.features(mu.points, mu.points)
+        return Problem(queries, keys, mu.weights, self.logit, sums)
 
-    def _mix_with(self, mu: PointCloud, g: Array, x: Array, values: Array) -> Array:
+    def _mix_with(self, mu: PointCloud, g: Array, x: Array, values: Array, sums: AbstractSums) -> Array:
         """Off the support, and on it, only `g` is needed: softmax with weights $w_je^{g_j}$, a row update."""
-        keys = self._features(mu.points, self.maps.keys)
+        queries, keys = self.features(x, mu.points)
         tokens = Tokens(keys, log_weights(mu.weights) + g, values)
-        return fold_tokens(Average(), self._logit, self._features(x, self.maps.queries), tokens)[0]
+        return sums.average(self.logit, queries, tokens)[0]
 
     def _prefix_mix(self, mu: PointCloud, x: Array, values: Array, s: Array) -> tuple[Array, Array, Array]:
         r"""Sinkhorn on the visible tokens, for each query; prefixes in order, each started from the one before."""
@@ -183,7 +195,7 @@ class Sinkhorn(AbstractAttention):
             weights = jnp.where(total > 0, weights / jnp.where(total > 0, total, 1), mu.weights)
             seen = eqx.tree_at(lambda m: m.weights, mu, weights)
             solution = self.potentials(seen, guess)
-            mixed = self._mix_with(seen, solution.g, point[None], values)[0]
+            mixed = self._mix_with(seen, solution.g, point[None], values, Exact())[0]
             report = (solution.error, solution.converged)
             return jax.lax.stop_gradient(jnp.where(total > 0, solution.g, guess)), (
                 jnp.where(total > 0, mixed, 0),
@@ -202,7 +214,7 @@ class Sinkhorn(AbstractAttention):
         $g(y)=-\tfrac12\hat k^\top N\hat k-\hat q(m)\cdot k+\ldots$ in key space, from MATH e.2 without an inverse.
         """
         mu = jax.lax.stop_gradient(mu)
-        problem = jax.lax.stop_gradient(self._problem(mu))
+        problem = jax.lax.stop_gradient(self._problem(mu, Exact()))
         factor = 1 if self.kernel == "dot" else 2
         weights = problem.weights[:, None]
         query_mean, key_mean = (weights * problem.queries).sum(0), (weights * problem.keys).sum(0)

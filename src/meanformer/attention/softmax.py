@@ -8,7 +8,6 @@ from jaxtyping import Array, Float
 from .._types import Queries, Scalar
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
-from ..reduce.exact import Average, dot, fold_tokens
 from .closure import Closure
 from .kernel import AbstractTempered, averaged_tokens
 from .lipschitz import Lipschitz, sizes
@@ -35,9 +34,9 @@ class Softmax(AbstractTempered):
     __init__ = AbstractTempered.__init__  # named here for type checkers
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
-        tokens = averaged_tokens(mu, self.maps.keys(mu.points), values)
-        mean, _ = fold_tokens(Average(), dot, self.maps.queries(x) / self.tau, tokens, view.query_positions(mu))
-        return mean
+        queries, keys = self.features(x, mu.points)
+        tokens = averaged_tokens(mu, keys, values)
+        return view.sums.average(self.logit, queries, tokens, view.query_positions(mu))[0]
 
     def lipschitz(self, left: Array, radius: Scalar) -> Lipschitz:
         r"""$D_x\Gamma=V\operatorname{Cov}_{p_x}(y)A$, and the first variation $V(y-\bar y)e^{Ax\cdot y}/Z$ has the

@@ -7,7 +7,6 @@ from jaxtyping import Array, Float
 
 from .._types import Queries, Scalar
 from ..measures.cloud import PointCloud
-from ..reduce.exact import Average, dot, fold_tokens
 from .kernel import AbstractTempered, averaged_tokens, prefix_divided
 from .lipschitz import Lipschitz, sizes
 from .view import View
@@ -27,9 +26,9 @@ class Unnormalised(AbstractTempered):
     __init__ = AbstractTempered.__init__  # named here for type checkers
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
-        tokens = averaged_tokens(mu, self.maps.keys(mu.points), values)
-        queries = self.maps.queries(x) / self.tau
-        mean, log_total = fold_tokens(Average(), dot, queries, tokens, view.query_positions(mu))
+        queries, keys = self.features(x, mu.points)
+        tokens = averaged_tokens(mu, keys, values)
+        mean, log_total = view.sums.average(self.logit, queries, tokens, view.query_positions(mu))
         return prefix_divided(mean * jnp.exp(log_total)[:, None], mu, view)
 
     def lipschitz(self, left: Array, radius: Scalar) -> Lipschitz:

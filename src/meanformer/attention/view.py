@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from ..measures.cloud import PointCloud
 from ..measures.density import Density
+from ..reduce.sums import AbstractSums, Exact
 
 if TYPE_CHECKING:
     from .base import AbstractLeaf
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
 class View(eqx.Module):
     r"""How the queries see the measure: all of it, or, if `causal`, only the tokens at positions $r\le s$.
 
-    `prefix` asks kinds that do not normalise to divide by the mass seen, $\theta([0,s])$ (MATH b.8).
+    `prefix` asks kinds that do not normalise to divide by the mass seen, $\theta([0,s])$ (MATH b.8). `sums` says how the
+    sums over the tokens are done.
     """
 
     s: Float[Array, " m"] | None
     causal: bool = eqx.field(static=True, default=False)
     prefix: bool = eqx.field(static=True, default=False)
+    sums: AbstractSums = Exact()
 
     def query_positions(self, mu: PointCloud | Density) -> Float[Array, " m"] | None:
         """Positions of the queries if the view is causal (refused when there are none), else None."""
@@ -40,16 +43,21 @@ class View(eqx.Module):
 
 
 class Term(NamedTuple):
-    """One leaf of a field: `left` (a number or a matrix) times `leaf`, under a mask if `causal`."""
+    """One leaf of a field: `left` (a number or a matrix) times `leaf`, under a mask if `causal`, with its own `sums` if
+    there are any.
+    """
 
     left: Array
     leaf: "AbstractLeaf"
     causal: bool = False
     prefix: bool = False
+    sums: AbstractSums | None = None
 
     def view(self, outer: View) -> View:
         """The view of the leaf inside the view of the whole."""
-        return View(outer.s, True, self.prefix) if self.causal else outer
+        sums = outer.sums if self.sums is None else self.sums
+        causal, prefix = (True, self.prefix) if self.causal else (outer.causal, outer.prefix)
+        return View(outer.s, causal, prefix, sums)
 
 
 def act(left: Array, velocity: Float[Array, "m v"]) -> Float[Array, "m d"]:

@@ -1,0 +1,193 @@
+"""Sums over tokens up to an accuracy: a plan for a field and a cloud, checked on a sample of the tokens."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .. import _checks as checks
+from .._types import Scalar, cast, common_dtype, is_traced
+from ..measures.cloud import PointCloud
+from ..reduce.exact import log_weights
+from ..reduce.plan import Asked, choose
+from ..reduce.sums import AbstractSums, Exact, ExactWith, Fast
+from .approximate import Approximate, unwrapped
+from .base import AbstractField
+from .kernel import AbstractAttention
+from .l2 import L2
+from .schedule import check_velocity
+from .sigmoid import Sigmoid
+from .sinkhorn import Sinkhorn
+from .softmax import Softmax
+from .solved import problems
+from .unnormalised import Unnormalised
+from .view import View
+
+EXPONENTIAL = (Softmax, L2, Sinkhorn, Unnormalised)
+# Tokens on which a plan is checked: drawn at random, and the outermost ones.
+RANDOM, OUTERMOST = 256, 64
+# How often a plan that misses its accuracy on the sample is made again, ten times stricter.
+TRIES = 3
+
+
+class Plan(eqx.Module):
+    """How sums over tokens will be done: `mf.plan(field, tokens, accuracy=1e-6)`. Print it to read it.
+
+    - `accuracy`: the largest error asked for, relative to the field's scale (its root mean square over the sample);
+    - `error`: the largest error measured, against exact sums, on random tokens and the outermost ones;
+    - `bytes`: the memory that one evaluation of the field needs, about;
+    - `words`: what will be done.
+    """
+
+    sums: AbstractSums
+    accuracy: float = eqx.field(static=True)
+    error: float = eqx.field(static=True)
+    bytes: float = eqx.field(static=True)
+    words: str = eqx.field(static=True)
+
+    @property
+    def exact(self) -> bool:
+        """Whether all sums are exact."""
+        return isinstance(self.sums, Exact)
+
+    def __str__(self) -> str:
+        measured = "" if self.exact else f"; error {self.error:.1e} measured on a sample, {self.accuracy:g} asked for"
+        return f"{self.words}{measured}; {self.bytes / 1e9:.2g} GB"
+
+    def __repr__(self) -> str:
+        return f"<Plan: {self}>"
+
+
+def checked_accuracy(accuracy: Any) -> float:
+    """The accuracy that is asked for, as a number."""
+    value = checks.positive(accuracy, "accuracy", "1e-6 is usual; leave it out for exact sums")
+    if is_traced(value) or not 1e-12 <= float(value) <= 1e-2:
+        checks.refuse(
+            "accuracy must be a number between 1e-12 and 0.01",
+            got="a traced number" if is_traced(value) else f"accuracy = {float(value):g}",
+            expected="a relative error, e.g. 1e-6",
+            remedy="leave accuracy out for exact sums",
+        )
+    return float(value)
+
+
+def plan(field: AbstractField, mu: PointCloud, accuracy: Any = 1e-6, t: Any = 0.0) -> Plan:
+    r"""How $\Gamma_\mu$ is computed at the tokens of `mu` up to `accuracy`, relative to the field's scale.
+
+    Attention with keys of dimension 1, 2 or 3 (in each head) needs $O(n)$ work: softmax, L2, Sinkhorn, unnormalised,
+    sigmoid, also masked. What is chosen depends on the number of tokens and the range of the logits; it is then checked
+    against exact sums on a sample. Pass the plan where an accuracy is asked for, to plan once:
+
+    ```python
+    plan = mf.plan(field, tokens, accuracy=1e-6)
+    print(plan)
+    mf.velocity(field, tokens, accuracy=plan)
+    ```
+    """
+    return planned(field, mu, accuracy, t)[0]
+
+
+def planned(
+    field: AbstractField, mu: PointCloud, accuracy: Any, t: Any = 0.0, margin: float = 1.0
+) -> tuple[Plan, Float[Array, "n d"]]:
+    """The plan, and the velocities that it gave at the tokens."""
+    accuracy, t = checked_accuracy(accuracy), checks.scalar(t, "t")
+    check_velocity(field, mu, t)
+    if is_traced(field, mu, t):
+        checks.refuse(
+            "a plan needs known numbers",
+            got="a traced field or tokens, under jit, vmap or grad",
+            expected="numbers",
+            remedy="plan outside: plan = mf.plan(field, tokens, 1e-6), then accuracy=plan inside",
+        )
+    field = unwrapped(field)
+    field, mu, t = cast((field, mu, t), common_dtype(field.terms(t), mu))
+    asked = asked_of(field, mu, t)
+    strict = accuracy
+    for _ in range(TRIES):
+        choice = choose(asked, strict, margin)
+        if isinstance(choice.sums, Exact):
+            break
+        velocity = _velocity(Approximate(field, choice.sums), mu, t)
+        error = sampled_error(field, mu, t, choice.sums, velocity)
+        if error <= accuracy:
+            return Plan(choice.sums, accuracy, error, choice.bytes + _bytes(mu), choice.words), velocity
+        strict /= 10
+    return Plan(Exact(), accuracy, 0.0, _bytes(mu), "exact sums"), _velocity(field, mu, t)
+
+
+def _bytes(mu: PointCloud) -> float:
+    """Tokens, queries, keys, values and their sums, a few times over."""
+    return 12.0 * mu.n * mu.d * mu.points.dtype.itemsize
+
+
+def asked_of(field: AbstractField, mu: PointCloud, t: Scalar) -> list[Asked]:
+    """The sums that a field needs at the tokens of `mu`, for the planner."""
+    found = []
+    for leaf, cloud, view in problems(field, mu, t, View(mu.positions), AbstractAttention):
+        if isinstance(leaf, (*EXPONENTIAL, Sigmoid)) and not (isinstance(leaf, Sinkhorn) and view.causal):
+            queries, keys = (np.asarray(a, float) for a in leaf.features(cloud.points, cloud.points))
+            averages = not isinstance(leaf, Sigmoid)
+            columns = leaf.V.shape[0] + int(averages)
+            logs = np.asarray(log_weights(cloud.weights), float)
+            masked = view.causal
+            if masked and cloud.positions is not None and len(np.unique(np.asarray(cloud.positions))) < cloud.n:
+                continue  # tokens that share a position are not cut into blocks: exact sums
+            found.append(Asked(leaf.logit, queries, keys, logs, columns, masked, averages))
+    return found
+
+
+@eqx.filter_jit
+def _velocity(field: AbstractField, mu: PointCloud, t: Scalar) -> Float[Array, "n d"]:
+    return field.evaluate(mu, mu.points, t, View(mu.positions))
+
+
+@eqx.filter_jit
+def _at(field: AbstractField, mu: PointCloud, rows: Array, t: Scalar) -> Float[Array, "m d"]:
+    s = None if mu.positions is None else mu.positions[rows]
+    return field.evaluate(mu, mu.points[rows], t, View(s))
+
+
+def sampled_error(
+    field: AbstractField, mu: PointCloud, t: Scalar, sums: AbstractSums, velocity: Float[Array, "n d"]
+) -> float:
+    """The largest error of `velocity` against exact sums on random tokens and the outermost ones, relative to the root
+    mean square of the field there; also the worst marginal of Sinkhorn problems, in exact sums.
+    """
+    points = np.asarray(mu.points)
+    drawn = np.random.default_rng(mu.n).choice(mu.n, min(RANDOM, mu.n), replace=False)
+    distance = np.linalg.norm(points - points.mean(axis=0), axis=1)
+    far = np.argpartition(distance, max(mu.n - OUTERMOST, 0))[-OUTERMOST:]
+    rows = jnp.asarray(np.concatenate([drawn, far]))
+    exact = np.asarray(_at(Approximate(field, ExactWith(sums)), mu, rows, t))
+    error = np.abs(np.asarray(velocity)[np.asarray(rows)] - exact).max()
+    scale = np.sqrt((exact[: len(drawn)] ** 2).sum(axis=1).mean())
+    worst = 0.0
+    for leaf, cloud, view in problems(field, mu, t, View(mu.positions), Sinkhorn):
+        if not view.causal:
+            worst = max(worst, float(_marginal_error(leaf, cloud, rows[:RANDOM], sums)))
+    relative = error / scale if scale > 0 else error
+    return float(max(relative, worst)) if np.isfinite(error) else float("inf")
+
+
+@eqx.filter_jit
+def _marginal_error(leaf: Sinkhorn, mu: PointCloud, rows: Array, sums: AbstractSums) -> Scalar:
+    r"""$\max_j|\sum_iw_ie^{f_i+g_j+c_{ij}}-1|$ over some columns, with exact sums at the potentials of `sums`."""
+    solution = leaf.potentials(mu, sums=sums)
+    return leaf.column_error(mu, solution, rows)
+
+
+@eqx.filter_jit
+def usage(field: Approximate, mu: PointCloud, t: Scalar) -> Scalar:
+    """The ranges of the logits relative to what the plan covers: beyond 1, sums are NaN."""
+    if not isinstance(field.sums, Fast):
+        return jnp.zeros(())
+    used = [jnp.zeros((), mu.points.dtype)]
+    for leaf, cloud, _ in problems(field, mu, t, View(mu.positions), AbstractAttention):
+        if isinstance(leaf, (*EXPONENTIAL, Sigmoid)):
+            queries, keys = leaf.features(cloud.points, cloud.points)
+            used.append(field.sums.usage(leaf.logit, queries, keys, cloud.weights, not isinstance(leaf, Sigmoid)))
+    return jax.lax.stop_gradient(jnp.stack(used).max())

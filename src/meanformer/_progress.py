@@ -46,6 +46,11 @@ class Progress:
             self.bar.start()
         self.bar.update(self.task, completed=t - self.t0, steps=steps, t=t)
 
+    def say(self, line: str) -> None:
+        """A line about what is being done, if progress is shown."""
+        if self.shown and line:
+            print(line, file=sys.stderr)
+
     def __exit__(self, *_: Any) -> None:
         if self.bar is not None:
             self.bar.stop()

@@ -1,7 +1,7 @@
 """The verb: move a measure along the field that it makes."""
 
 import time as clock
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -24,6 +24,8 @@ from .domain import covering
 from .endless import endless_run, with_fate
 from .frames import Rescaled
 from .gaussians import GaussianSystem
+from .observe import checked_observer
+from .planning import checked_plan, with_sums
 from .run import host_run, traced_run
 from .save import resolve_save
 from .setup import checked_control, checked_system, pieces, schedule_is_traced, with_breaks
@@ -32,6 +34,8 @@ from .stop import resolve_stop
 from .trajectory import Trajectory
 
 TRACED_STEPS = 4096
+# Stages, errors and copies of the state, and queries, keys and values, while a step is made.
+STATES_IN_A_STEP = 32
 
 
 def flow(
@@ -44,7 +48,10 @@ def flow(
     rtol: Any = None,
     atol: Any = None,
     step: Any = None,
+    accuracy: Any = None,
     save: Any = None,
+    sample: int | None = None,
+    observers: dict[str, Callable[[Any, Any], Any]] | None = None,
     space: AbstractSpace | None = None,
     frame: Rescaled | None = None,
     stop: Any = None,
@@ -66,8 +73,13 @@ def flow(
       "tsit5" for tokens and "rodas5p", which is implicit, for Gaussians (also "tsit5" if they are large, or traced).
       `rtol`, `atol`: tolerances of its error control (1e-6 and 1e-9, in float32 1e-4 and 1e-6; Gaussians: 1e-8, and
       1e-11 of the largest number at the start). `step`: a constant step instead of error control.
+    - `accuracy`: the error that sums over tokens may have, relative to the field's scale: then keys of dimension 1, 2
+      and 3 need $O(n)$ work instead of $O(n^2)$ (see `mf.plan`, which also makes a plan to pass here). By default sums
+      are exact. `rtol` is at least ten times as large.
     - `save`: a number of equally spaced times, an array of times, `mf.log_times(...)`; by default 101 times, fewer
-      for large clouds.
+      for large clouds. `sample`: keep only so many tokens of each state, drawn at random, and the mean, the covariance
+      and the radius of all of them, in `run.statistics`. `observers`: more statistics, named functions
+      `(mu, t) -> array`.
     - `space`: `mf.Sphere()` for tokens on a sphere. `frame`: `mf.Rescaled()` for $z=e^{-tV}x$.
     - `stop`: a rule, or several: `mf.Stationary(1e-6)`, `mf.RadiusAbove(10.0)`, `mf.WallClock(60)`, or a function
       `(mu, t) -> bool`.
@@ -88,10 +100,12 @@ def flow(
     began = clock.monotonic()
     system, t0, t1 = checked_system(field, measure, t0, t1, space, frame)
     if isinstance(system, GaussianSystem) and not is_traced(t1) and float(t1) == np.inf:
-        unused = {"solver": solver, "atol": atol, "step": step, "adjoint": adjoint}
+        unused = {"solver": solver, "atol": atol, "step": step, "adjoint": adjoint, "accuracy": accuracy}
+        unused |= {"sample": sample, "observers": observers}
         return endless_run(system, t0, rtol, save, stop, max_steps, progress, unused, began)
     if isinstance(system, DensitySystem):
         unused = {"solver": solver, "rtol": rtol, "atol": atol, "step": step, "adjoint": adjoint}
+        unused |= {"accuracy": accuracy, "sample": sample, "observers": observers}
         refuse_for_densities(**unused, space=space, frame=frame)
         return _density_flow(system, t0, t1, save, stop, max_steps, progress, began)
     if solver is None:
@@ -100,15 +114,17 @@ def flow(
         solver = "rodas5p" if stiff else "tsit5"
     solver = resolve_solver(solver)
     given = measure.points.dtype if isinstance(measure, PointCloud) else measure.mean.dtype
-    control = checked_control(system, solver, rtol, atol, step, t0, given)
+    control = checked_control(system, solver, rtol, atol, step, t0, given, accuracy)
+    observer = checked_observer(sample, observers, system, t0)
     mu = system.mu
     rules, seconds = resolve_stop(stop, mu, t0)
     rules = cast(rules, system.dtype)
     # Under `jit` all that is computed is traced, even from numbers that are known: save times are then computed now.
     with nullcontext() if is_traced(save, t0, t1) else jax.ensure_compile_time_eval():
-        times = with_breaks(resolve_save(save, t0, t1, system.state_bytes), system.field, t0, t1)
+        times = with_breaks(resolve_save(save, t0, t1, observer.bytes(system)), system.field, t0, t1)
     under_jit = is_traced(jnp.zeros(()) + 0)
     traced = under_jit or is_traced(system, t0, t1, times, control, rules) or schedule_is_traced(system.field, t0)
+    checked_plan(accuracy, system, traced)
     limit = checks.whole((TRACED_STEPS if traced else 100_000) if max_steps is None else max_steps, "max_steps")
     progress = None if progress is None else checks.flag(progress, "progress")
     if adjoint is not None and not isinstance(adjoint, diffrax.AbstractAdjoint):
@@ -120,10 +136,17 @@ def flow(
         )
     parts = pieces(system, t0, t1)
     if traced:
+        if accuracy is not None:
+            parts = [(with_sums(piece, accuracy), end) for piece, end in parts]
         adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
-        return traced_run(system, parts, solver, control, rules, adjoint, limit, times, t0)
+        return traced_run(system, parts, solver, control, rules, adjoint, limit, times, t0, observer)
+    checks.fits_in_memory(
+        f"a run of {system.summary()}",
+        STATES_IN_A_STEP * system.state_bytes + 2.5 * len(times) * observer.bytes(system),
+        "fewer tokens, or sample=1000 to keep only some of them",
+    )
     with Progress(progress, float(t0), float(t1)) as bar:
-        run = host_run(system, parts, solver, control, rules, limit, times, t0, bar, began, seconds)
+        run = host_run(system, parts, solver, control, rules, limit, times, t0, bar, began, seconds, observer, accuracy)
     return with_fate(run, t0, control) if isinstance(system, GaussianSystem) else run
 
 

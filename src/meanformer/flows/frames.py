@@ -48,6 +48,10 @@ class AbstractFrame(eqx.Module):
         """The tokens in the frame."""
 
     @abc.abstractmethod
+    def original(self, t: Scalar, y: Any) -> Points:
+        """The tokens themselves, out of the frame."""
+
+    @abc.abstractmethod
     def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:
         """The time derivative of the state; `mu` has the weights and positions."""
 
@@ -67,6 +71,9 @@ class Original(AbstractFrame):
         return points
 
     def points(self, y: Any) -> Points:
+        return y
+
+    def original(self, t: Scalar, y: Any) -> Points:
         return y
 
     def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:
@@ -91,9 +98,11 @@ class ConstantRescaled(AbstractFrame):
     def points(self, y: Any) -> Points:
         return y
 
+    def original(self, t: Scalar, y: Any) -> Points:
+        return y @ expm((t - self.t0) * self.V).T
+
     def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:
-        forward = expm((t - self.t0) * self.V)
-        x = y @ forward.T
+        x = self.original(t, y)
         seen, view = mu.with_points(x), View(mu.positions)
         terms = field.terms(t)
         if len(terms) == 1 and isinstance(terms[0].leaf, AbstractAttention) and terms[0].left.ndim == 0:
@@ -124,9 +133,13 @@ class MovingRescaled(AbstractFrame):
     def points(self, y: Any) -> Points:
         return y[0]
 
+    def original(self, t: Scalar, y: Any) -> Points:
+        z, forward, _ = y
+        return z @ forward.T
+
     def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:
-        z, forward, back = y
-        x = z @ forward.T
+        _, forward, back = y
+        x = self.original(t, y)
         V = value_matrix(field, t)
         drift = (field.evaluate(mu.with_points(x), x, t, View(mu.positions)) - x @ V.T) @ back.T
         return drift, V @ forward, -back @ V

@@ -6,15 +6,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from .._types import Matrix, Points, Scalar
+from ..attention.approximate import Approximate
 from ..attention.base import AbstractField
+from ..attention.planned import usage
 from ..attention.solved import sinkhorn_excess
 from ..measures.cloud import PointCloud
 from ..spaces import AbstractSpace
 from .frames import AbstractFrame
 from .system import AbstractSystem
+
+# A segment ends when its plan is used up to this share.
+PLAN_END = 0.95
 
 
 class ParticleSystem(AbstractSystem):
@@ -38,6 +43,15 @@ class ParticleSystem(AbstractSystem):
 
     def measure(self, y: Any) -> PointCloud:
         return self.mu.with_points(self.frame.points(y))
+
+    def tokens(self, t: Scalar, y: Any) -> Points:
+        """The tokens out of the frame, which is what attention sees."""
+        return self.frame.original(t, y)
+
+    def outgrown(self, t: Scalar, y: Any) -> Bool[Array, ""]:
+        """Whether the ranges of the logits come close to what the plan of the sums covers."""
+        assert isinstance(self.field, Approximate)
+        return usage(self.field, self.mu.with_points(self.tokens(t, y)), t) > PLAN_END
 
     def moments_of_speed(self, t: Scalar, y: Any) -> Points:
         return self.frame.points(self.velocity(t, y))

@@ -12,23 +12,26 @@ from jaxtyping import Array
 
 from .._progress import Progress
 from .._types import Scalar
+from ..attention.approximate import Approximate
 from ..outcome import Ending, Outcome
+from .observe import Observer, recorded, stacked
+from .planning import Planner
 from .segment import Control, Segment, run_segment
 from .stop import AbstractStop
 from .system import AbstractSystem, look_at_sinkhorn
-from .trajectory import Trajectory
+from .trajectory import Trajectory, observed
 
 # Steps in a segment: as many as take about SEGMENT_SECONDS, so that progress is seen and a clock is kept; but enough
 # for the step to grow and shrink, since a segment only hands on the length of its last step.
 SEGMENT_STEPS = 64
 FEWEST_STEPS = 8
 SEGMENT_SECONDS = 2.0
-PAIRS_PER_SECOND = 2e8
+PAIRS_PER_SECOND, TOKENS_PER_SECOND = 2e8, 1e6
 
 
-def segment_steps(n: int) -> int:
+def segment_steps(n: int, fast: bool = False) -> int:
     """How many steps a segment takes, from the number of tokens alone: equal runs have equal segments."""
-    seconds_per_step = 6 * n**2 / PAIRS_PER_SECOND
+    seconds_per_step = 6 * (n / TOKENS_PER_SECOND if fast else n**2 / PAIRS_PER_SECOND)
     return min(SEGMENT_STEPS, max(FEWEST_STEPS, int(SEGMENT_SECONDS / seconds_per_step)))
 
 
@@ -47,13 +50,16 @@ def traced_run(
     limit: int,
     times: Array,
     t0: Scalar,
+    observer: Observer,
 ) -> Trajectory:
     """One segment per piece, with arrays for an outcome."""
     y, t, saved = system.start(), t0, None
     ending = jnp.asarray(int(Ending.REACHED))
     accepted = rejected = jnp.zeros((), int)
     for piece, end in pieces:
-        segment = run_segment(piece, solver, control, rules, adjoint, limit, y, t, end, _first_step(t, end), times)
+        segment = run_segment(
+            piece, solver, control, rules, adjoint, limit, y, t, end, _first_step(t, end), times, observer
+        )
         # A piece after a failed one does not count: its rows and its state stay as they were.
         alive = ending == Ending.REACHED
         looks = [piece.sinkhorn_excess(*seen) for seen in ((t, y), (segment.t, segment.y))]
@@ -68,7 +74,7 @@ def traced_run(
         t = jnp.where(alive, segment.t, t)
     assert saved is not None
     stats = {"steps": accepted, "rejected": rejected}
-    return Trajectory(times, saved, system.snapshot(t, y), Outcome(ending, t), stats, system, False)
+    return observed(observer, system, times, saved, system.snapshot(t, y), Outcome(ending, t), stats, False)
 
 
 def _choose(mask: Array, new: Any, old: Any) -> Any:
@@ -92,16 +98,19 @@ def host_run(
     bar: Progress,
     began: float,
     seconds: float,
+    observer: Observer,
+    accuracy: Any,
 ) -> Trajectory:
-    """Segment after segment; between them, progress is shown, and clocks and Sinkhorn problems are looked at."""
+    """Segment after segment; between them, progress is shown, plans are made, clocks and Sinkhorn problems seen to."""
     y, t, ending = system.start(), t0, Ending.REACHED
     known = np.asarray(times)
     rows: list[Any] = [None] * len(known)
     if known[0] == float(t0):
-        rows[0] = jax.tree.map(np.asarray, _saved(system, t0, y))
+        rows[0] = jax.tree.map(np.asarray, recorded(observer, system, t0, y))
     stats: dict[str, Any] = {"steps": 0, "rejected": 0, "segments": 0}
     adjoint = diffrax.DirectAdjoint()
-    usual = segment_steps(system.size)
+    usual = segment_steps(system.size, accuracy is not None)
+    planner = Planner(accuracy, stats)
 
     def keep(segment: Segment, start: float) -> None:
         saved = jax.tree.map(np.asarray, segment.saved)
@@ -110,13 +119,18 @@ def host_run(
 
     for piece, end in pieces:
         dt, done = _first_step(t, end), False
+        piece = planner.fitted(piece, t, y)
+        bar.say(planner.said)
         ending = look_at_sinkhorn(piece, t, y, stats)
         while not done and ending == Ending.REACHED:
             budget = min(usual, limit - stats["steps"] - stats["rejected"])
             if budget <= 0:
                 ending = Ending.STEP_LIMIT
                 break
-            segment = run_segment(piece, solver, control, rules, adjoint, budget, y, t, end, dt, times)
+            gridded = isinstance(piece.field, Approximate)
+            segment = run_segment(
+                piece, solver, control, rules, adjoint, budget, y, t, end, dt, times, observer, gridded
+            )
             keep(segment, float(t))
             stats["steps"] += int(segment.accepted)
             stats["rejected"] += int(segment.rejected)
@@ -125,15 +139,17 @@ def host_run(
             bar.update(float(t), stats["steps"])
             done, ending = bool(segment.reached), Ending(int(segment.ending))
             spent = stats["steps"] + stats["rejected"]
-            if ending == Ending.STEP_LIMIT and spent < limit:
-                ending = Ending.REACHED  # the segment's own limit: the next one goes on
+            if (ending == Ending.STEP_LIMIT and spent < limit) or bool(segment.outgrown):
+                ending = Ending.REACHED  # the segment's own limit, or the plan's: the next one goes on
             if ending == Ending.REACHED and not done and clock.monotonic() - began > seconds:
                 ending = Ending.STOPPED
             if ending == Ending.REACHED:
+                piece = piece if done else planner.fitted(piece, t, y)
                 ending = look_at_sinkhorn(piece, t, y, stats)
         if ending != Ending.REACHED:
             break
-    return _assemble(system, known, rows, t0, t, y, ending, {**stats, "seconds": clock.monotonic() - began})
+    stats["seconds"] = clock.monotonic() - began
+    return _assemble(system, known, rows, t0, t, y, ending, stats, observer)
 
 
 @eqx.filter_jit
@@ -150,18 +166,21 @@ def _assemble(
     y: Any,
     ending: Ending,
     stats: dict[str, Any],
+    observer: Observer,
 ) -> Trajectory:
     """The trajectory up to where it is resolved; a run that ended between save times keeps its last state too."""
     final = jax.tree.map(np.asarray, _saved(system, t, y))
-    kept = [(time, row) for time, row in zip(known, rows, strict=True) if row is not None and system.whole(row)]
+    kept = [(time, row) for time, row in zip(known, rows, strict=True) if row is not None and system.whole(row[0])]
     whole = system.whole(final)
     if ending != Ending.REACHED and whole and (not kept or float(t) > kept[-1][0]):
-        kept.append((float(t), final))
+        kept.append((float(t), jax.tree.map(np.asarray, recorded(observer, system, t, y))))
     if not kept:  # not even the first save time is resolved: the start is
-        kept.append((float(t0), jax.tree.map(np.asarray, _saved(system, t0, system.start()))))
-    if not whole:
-        final = kept[-1][1]
-    saved = jax.tree.map(lambda *a: jnp.stack(a), *(row for _, row in kept))
+        kept.append((float(t0), jax.tree.map(np.asarray, recorded(observer, system, t0, system.start()))))
+    if not whole:  # of a sampled run the start is the last whole state that is known
+        final = (
+            kept[-1][1][0] if observer.tokens is None else jax.tree.map(np.asarray, _saved(system, t0, system.start()))
+        )
+    saved = stacked([row for _, row in kept])
     times = jnp.asarray([time for time, _ in kept], t.dtype)
     outcome = Outcome(jnp.asarray(int(ending)), t)
-    return Trajectory(times, saved, jax.tree.map(jnp.asarray, final), outcome, stats, system, False)
+    return observed(observer, system, times, saved, jax.tree.map(jnp.asarray, final), outcome, stats, False)

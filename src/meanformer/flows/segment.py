@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._types import Scalar
 from ..outcome import Ending
 from ..spaces import Euclidean
+from .observe import Observer
 from .particles import ParticleSystem
 from .solvers import Retracting
 from .stop import AbstractStop
@@ -72,13 +73,14 @@ class Segment(eqx.Module):
     dt: Scalar
     saved: Any
     ending: Int[Array, ""]
+    outgrown: Bool[Array, ""]
     reached: Bool[Array, ""]
     accepted: Int[Array, ""]
     rejected: Int[Array, ""]
 
 
-def _event(system: AbstractSystem, rules: tuple[AbstractStop, ...]) -> diffrax.Event | None:
-    if not rules:
+def _event(system: AbstractSystem, rules: tuple[AbstractStop, ...], planned: bool) -> diffrax.Event | None:
+    if not rules and not planned:
         return None
 
     def asked(rule: AbstractStop) -> Any:
@@ -87,7 +89,10 @@ def _event(system: AbstractSystem, rules: tuple[AbstractStop, ...]) -> diffrax.E
 
         return condition
 
-    return diffrax.Event([asked(rule) for rule in rules])
+    def outgrown(t: Scalar, y: Any, args: Any, **_: Any) -> Array:
+        return system.outgrown(t, y)  # pyright: ignore[reportAttributeAccessIssue]
+
+    return diffrax.Event([asked(rule) for rule in rules] + [outgrown] * planned)
 
 
 @eqx.filter_jit
@@ -103,8 +108,10 @@ def run_segment(
     t1: Scalar,
     dt: Scalar,
     times: Float[Array, " times"],
+    observer: Observer,
+    planned: bool = False,
 ) -> Segment:
-    """Integrate from `t` towards `t1`, for at most `max_steps` steps."""
+    """Integrate from `t` towards `t1`, for at most `max_steps` steps, and no longer than the plan of the sums lasts."""
     if isinstance(system, ParticleSystem) and not isinstance(system.space, Euclidean):
         solver = Retracting(solver, system.retract)
     solution = diffrax.diffeqsolve(
@@ -117,14 +124,14 @@ def run_segment(
         saveat=diffrax.SaveAt(
             subs=[
                 # Times outside this segment are moved to its ends, to keep one shape; their rows are not used.
-                diffrax.SubSaveAt(ts=jnp.clip(times, t, t1), fn=lambda t, y, args: system.snapshot(t, y)),
+                diffrax.SubSaveAt(ts=jnp.clip(times, t, t1), fn=lambda t, y, args: observer.record(system, t, y)),
                 diffrax.SubSaveAt(t1=True),
                 diffrax.SubSaveAt(steps=True, fn=lambda t, y, args: None),
             ]
         ),
         stepsize_controller=control.controller(t, t1),
         adjoint=adjoint,
-        event=_event(system, rules),
+        event=_event(system, rules, planned),
         max_steps=max_steps,
         throw=False,
     )
@@ -134,6 +141,7 @@ def run_segment(
     accepted = solution.stats["num_accepted_steps"]
     before = jnp.where(accepted > 1, step_times[jnp.maximum(accepted - 2, 0)], t)
     finite = is_finite(system.measure(y))
+    outgrown = solution.event_mask[-1] if planned else jnp.asarray(False)  # pyright: ignore[reportOptionalSubscript]
     ending = jnp.select(
         [
             ~finite,
@@ -151,6 +159,7 @@ def run_segment(
         dt=jax.lax.stop_gradient(jnp.where(accepted > 0, reached_time - before, dt / 10)),
         saved=saved,
         ending=ending,
+        outgrown=outgrown & (ending == Ending.STOPPED),
         reached=ending == Ending.REACHED,
         accepted=accepted,
         rejected=solution.stats["num_rejected_steps"],

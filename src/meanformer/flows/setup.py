@@ -13,6 +13,7 @@ from .. import _checks as checks
 from .._types import Scalar, as_array, cast, common_dtype, is_traced
 from ..attention.base import AbstractField
 from ..attention.hardmax import Hardmax
+from ..attention.planned import Plan, checked_accuracy
 from ..attention.schedule import Piecewise, Scheduled, breaks_of, check_velocity, frozen, pieces_of
 from ..attention.solved import check_masked_sinkhorn
 from ..measures.density import Density
@@ -135,9 +136,16 @@ def _checked_end(t1: Any, measure: Any) -> Scalar:
 
 
 def checked_control(
-    system: AbstractSystem, solver: diffrax.AbstractSolver, rtol: Any, atol: Any, step: Any, t0: Scalar, given: Any
+    system: AbstractSystem,
+    solver: diffrax.AbstractSolver,
+    rtol: Any,
+    atol: Any,
+    step: Any,
+    t0: Scalar,
+    given: Any,
+    accuracy: Any = None,
 ) -> Control:
-    """How the solver chooses its steps; `given` is the dtype in which the tokens came."""
+    """How the solver chooses its steps; `given` is the dtype in which the tokens came, `accuracy` that of the sums."""
     dtype = system.dtype
     double = float(jnp.finfo(dtype).eps) < 1e-10
     default_rtol, default_atol = (1e-6, 1e-9) if double else (1e-4, 1e-6)
@@ -146,6 +154,22 @@ def checked_control(
         default_rtol = 1e-8 if double else 1e-4
         scale = system.scale()
         default_atol = 1e-3 * default_rtol * jnp.where(scale > 0, scale, 1)
+    if accuracy is not None:
+        # Error control takes the errors of the sums for bends of the path, and cuts its steps to nothing.
+        noise = 10 * (accuracy.accuracy if isinstance(accuracy, Plan) else checked_accuracy(accuracy))
+        default_rtol, default_atol = max(default_rtol, noise), max(default_atol, 1e-3 * noise)
+        if (
+            rtol is not None
+            and checks.known(checks.scalar(rtol, "rtol"))
+            and float(rtol) < 0.999 * noise
+            and step is None
+        ):
+            checks.refuse(
+                "rtol must be at least ten times the accuracy of the sums",
+                got=f"rtol = {float(rtol):.3g}, accuracy = {noise / 10:.3g}",
+                expected=f"rtol >= {noise:.3g}",
+                remedy="loosen rtol, or ask for a better accuracy",
+            )
     # Tokens given in a lower precision than the field's have no more digits than that, if digits are asked for.
     digits = dtype if rtol is None else given
     rtol = checked_rtol(default_rtol if rtol is None else rtol, digits)

@@ -18,6 +18,7 @@ from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from ..outcome import Outcome
 from .frames import Original
+from .observe import Observer
 from .particles import ParticleSystem
 from .system import AbstractSystem
 
@@ -32,6 +33,8 @@ class Trajectory(eqx.Module):
       run's frame;
     - `final`, the last resolved state, and `outcome`, how the computing ended, in words;
     - `fate`, what becomes of a Gaussian: blow-up, divergence, convergence with its rank, or undecided;
+    - `statistics`, what the observers saw at `times`; with `sample=`, `states` are a sample of the tokens, and the
+      mean, the covariance and the radius of all of them are here (`final` is whole);
     - `at(t)`, the state between save times; `original()`, out of a rescaled frame;
     - `stats`: steps, rejected steps, seconds, ...;
     - `clusters()`, `plot()`, `animate(path)`, `to_xarray()`.
@@ -45,6 +48,8 @@ class Trajectory(eqx.Module):
     system: AbstractSystem
     discrete: bool = eqx.field(static=True)
     fate: Fate | None = eqx.field(static=True, default=None)
+    statistics: dict[str, Array] = eqx.field(default_factory=dict)
+    whole: AbstractSystem | None = None
 
     @property
     def field(self) -> Any:
@@ -59,7 +64,8 @@ class Trajectory(eqx.Module):
     @property
     def final(self) -> Any:
         """The last resolved state, in the run's frame."""
-        return self.system.measure(self.system.restored(self.last))
+        system = self.system if self.whole is None else self.whole
+        return system.measure(system.restored(self.last))
 
     @property
     def points(self) -> Float[Array, "times n d"]:
@@ -76,8 +82,11 @@ class Trajectory(eqx.Module):
         if self.propagators is None or not isinstance(self.system, ParticleSystem):
             return self
         saved, last = ((jnp.einsum("...ij,...nj->...ni", Phi, z), None) for z, Phi in (self.saved, self.last))
-        system = ParticleSystem(self.system.field, self.system.mu, self.system.space, Original())
-        return Trajectory(self.times, saved, last, self.outcome, self.stats, system, self.discrete)
+        return eqx.tree_at(
+            lambda run: (run.saved, run.last, run.system.frame, *([] if run.whole is None else [run.whole.frame])),
+            self,
+            (saved, last, *[Original()] * (1 if self.whole is None else 2)),
+        )
 
     def at(self, t: Any) -> Any:
         """The state at time `t`, by cubic Hermite interpolation between save times (fourth order in their spacing); of
@@ -90,6 +99,7 @@ class Trajectory(eqx.Module):
                 expected="one of run.times",
                 remedy="index the states: run.states[k]; or use mf.flow for continuous time",
             )
+        self.need_all_tokens("at(t)")
         t = cast(checks.scalar(t, "t"), self.times.dtype)
         if checks.known(t, self.times):
             low, high = (float(end) for end in np.asarray(self.times)[[0, -1]])
@@ -116,6 +126,16 @@ class Trajectory(eqx.Module):
             )
         return self.system.measure(self.system.between(self.times, self.saved, k, t))
 
+    def need_all_tokens(self, asker: str) -> None:
+        """Refuse what a sample of the tokens does not tell."""
+        if self.whole is not None:
+            checks.refuse(
+                f"{asker} needs all tokens",
+                got=f"a run that kept a sample of {self.system.size} of {self.whole.size} tokens",
+                expected="a run with all of them",
+                remedy="run again without sample=, with fewer save times; or use run.final and run.statistics",
+            )
+
     def clusters(self, tolerance: float = 0.01) -> Clusters:
         """The clusters of the final state: see `mf.clusters`."""
         return clusters(self.final, tolerance)
@@ -131,17 +151,19 @@ class Trajectory(eqx.Module):
             "frame": type(getattr(self.system, "frame", Original())).__name__,
             "convention": "logits Qx.Ky/tau, A = K^T Q acts on the query; tau divides the whole exponent",
             **({} if self.fate is None else {"fate": str(self.fate)}),
-            **{key: float(value) for key, value in self.stats.items()},
+            **{key: value if isinstance(value, str) else float(value) for key, value in self.stats.items()},
         }
+        for name, values in self.statistics.items():
+            axes = tuple(f"{name}_{a}" for a in range(values.ndim - 1))
+            data[f"all_{name}"] = (("time", *axes), jax.device_get(values))
         return xarray.Dataset(data, coords={"time": jax.device_get(self.times)}, attrs=attributes)
 
     def summary(self) -> str:
         """The run in one line."""
         count = f"{int(self.stats['steps'])} {'layers' if self.discrete else 'steps'}"
         name = "" if self.discrete else f"{type(self.field).__name__}, "
-        return f"{name}{self.system.summary()}: {count}; {self.outcome}" + (
-            "" if self.fate is None else f"; {self.fate}"
-        )
+        system = self.system if self.whole is None else self.whole
+        return f"{name}{system.summary()}: {count}; {self.outcome}" + ("" if self.fate is None else f"; {self.fate}")
 
     def __repr__(self) -> str:
         return f"<Trajectory: {'traced' if is_traced(self.saved) or self.times.ndim != 1 else self.summary()}>"
@@ -172,6 +194,23 @@ class Trajectory(eqx.Module):
         from ..plots.tokens import animate_run
 
         return animate_run(self, path, **options)
+
+
+def observed(
+    observer: Observer,
+    system: AbstractSystem,
+    times: Array,
+    records: Any,
+    last: Any,
+    outcome: Outcome,
+    stats: dict[str, Any],
+    discrete: bool,
+) -> Trajectory:
+    """The trajectory of what an observer recorded."""
+    saved, statistics = records
+    whole = None if observer.tokens is None else system
+    seen = observer.seen(system)
+    return Trajectory(times, saved, last, outcome, stats, seen, discrete, statistics=statistics, whole=whole)
 
 
 def _arrays(system: AbstractSystem, saved: Any) -> dict[str, Any]:

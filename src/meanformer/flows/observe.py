@@ -1,0 +1,117 @@
+"""What a run keeps: all tokens at the save times, or a sample of them, and statistics of the whole measure."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from .. import _checks as checks
+from .._types import Scalar, as_array
+from .particles import ParticleSystem
+from .system import AbstractSystem
+
+
+def _mean(mu: Any, t: Scalar) -> Array:
+    return mu.mean
+
+
+def _covariance(mu: Any, t: Scalar) -> Array:
+    return mu.covariance
+
+
+def _radius(mu: Any, t: Scalar) -> Array:
+    return mu.radius
+
+
+# Of the whole cloud, when only a sample of its tokens is kept.
+STATISTICS = {"mean": _mean, "covariance": _covariance, "radius": _radius}
+
+
+class Observer(eqx.Module):
+    """Which tokens are kept (None: all), and which functions of the measure."""
+
+    tokens: Int[Array, " sample"] | None
+    functions: dict[str, Callable[[Any, Scalar], Any]]
+
+    def record(self, system: AbstractSystem, t: Scalar, y: Any) -> tuple[Any, dict[str, Array]]:
+        """What is kept of a state: a snapshot, and the statistics."""
+        snapshot, measure = system.snapshot(t, y), system.measure(y)
+        if self.tokens is not None:
+            snapshot = (snapshot[0][self.tokens], *snapshot[1:])
+        return snapshot, {name: jnp.asarray(function(measure, t)) for name, function in self.functions.items()}
+
+    def seen(self, system: AbstractSystem) -> AbstractSystem:
+        """The system of the tokens that are kept: their share of the weights, scaled to one."""
+        if self.tokens is None or not isinstance(system, ParticleSystem):
+            return system
+        mu, rows = system.mu, self.tokens
+        weights = mu.weights[rows]
+        positions = None if mu.positions is None else mu.positions[rows]
+        kept = eqx.tree_at(
+            lambda m: (m.points, m.weights, m.positions),
+            mu,
+            (mu.points[rows], weights / weights.sum(), positions),
+            is_leaf=lambda leaf: leaf is None,
+        )
+        return eqx.tree_at(lambda s: s.mu, system, kept)
+
+    def bytes(self, system: AbstractSystem) -> int:
+        """The memory of what is kept of a state."""
+        if self.tokens is None or not isinstance(system, ParticleSystem):
+            return system.state_bytes
+        return self.tokens.shape[0] * system.mu.d * system.mu.points.dtype.itemsize + 8 * system.mu.d**2
+
+
+def checked_observer(sample: Any, observers: Any, system: AbstractSystem, t: Scalar) -> Observer:
+    """The observer that the user's `sample` and `observers` mean."""
+    tokens, functions = None, {}
+    if sample is not None:
+        sample = checks.whole(sample, "sample")
+        if not isinstance(system, ParticleSystem):
+            checks.refuse(
+                "a sample is of tokens",
+                got=f"sample = {sample} for {system.summary()}",
+                expected="a PointCloud",
+                remedy="leave sample out",
+            )
+        functions = dict(STATISTICS)
+        if sample < system.mu.n:
+            visible = np.asarray(system.mu.weights) > 0
+            chosen = np.random.default_rng(0).choice(np.flatnonzero(visible), min(sample, visible.sum()), replace=False)
+            tokens = as_array(np.sort(chosen))
+    if observers is not None:
+        if not isinstance(observers, dict) or not all(
+            isinstance(name, str) and checks.takes(function, 2) for name, function in observers.items()
+        ):
+            checks.refuse(
+                "observers are named functions of the measure and the time",
+                got=checks.described(observers),
+                expected="a dict of functions (mu, t) -> array",
+                remedy='observers={"trace": lambda mu, t: jnp.trace(mu.covariance)}',
+            )
+        for name, function in observers.items():
+            shape = eqx.filter_eval_shape(function, system.measure(system.start()), t)
+            if not all(hasattr(leaf, "shape") or np.isscalar(leaf) for leaf in [shape]):
+                checks.refuse(
+                    f"the observer {name!r} must give one array",
+                    got=checks.described(shape),
+                    expected="an array, the same shape at all times",
+                    remedy="stack what it gives, or give several observers",
+                )
+        functions |= observers
+    return Observer(tokens, functions)
+
+
+@eqx.filter_jit
+def recorded(observer: Observer, system: AbstractSystem, t: Scalar, y: Any) -> Any:
+    """`observer.record`, compiled."""
+    return observer.record(system, t, y)
+
+
+def stacked(rows: list[Any]) -> Any:
+    """Records along a leading axis."""
+    return jax.tree.map(lambda *a: jnp.stack(a), *rows)

@@ -1,0 +1,90 @@
+"""Plans along a run: how sums over tokens are done, made again when the cloud outgrows them."""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from .. import _checks as checks
+from .._types import Scalar
+from ..attention.approximate import Approximate, unwrapped
+from ..attention.planned import Plan, asked_of, checked_accuracy, planned, usage
+from .particles import ParticleSystem
+from .system import AbstractSystem
+
+# A plan covers ranges of logits this much larger than they are, so that it lasts for a while. In three dimensions a
+# grid is too dear for more.
+MARGIN, SMALL_MARGIN = 2.0, 1.4
+# It is made again when the ranges have come this close to what it covers, or have fallen so far below.
+OUTGROWN, OVERSIZED = 0.94, 0.3
+
+
+class Planner:
+    """Keeps a plan that fits the state; `stats` says what was done.
+
+    `accuracy` is None for exact sums, a number, or a plan to begin with.
+    """
+
+    def __init__(self, accuracy: float | int | Plan | None, stats: dict[str, Any]):
+        self.plan = accuracy if isinstance(accuracy, Plan) else None
+        self.accuracy = None if accuracy is None else self.plan.accuracy if self.plan else checked_accuracy(accuracy)
+        self.stats = stats
+        if self.accuracy is not None:
+            stats.update({"plans": 0, "sum_error": 0.0})
+
+    @property
+    def said(self) -> str:
+        """What will be done, in words."""
+        return "" if self.plan is None else f"sums over tokens: {self.plan}"
+
+    def fitted(self, system: AbstractSystem, t: Scalar, y: Any) -> AbstractSystem:
+        """The system with sums that have the accuracy at the state `y`."""
+        if self.accuracy is None or not isinstance(system, ParticleSystem):
+            return system
+        field = unwrapped(system.field)
+        tokens = system.mu.with_points(system.tokens(t, y))
+        if not np.isfinite(np.asarray(tokens.points)).all():
+            return system
+        if self.plan is None or not self._fits(Approximate(field, self.plan.sums), tokens, t):
+            margin = MARGIN if all(a.keys.shape[1] < 3 for a in asked_of(field, tokens, t)) else SMALL_MARGIN
+            self.plan = planned(field, tokens, self.accuracy, t, margin)[0]
+            self.stats["plans"] += 1
+            self.stats["sum_error"] = max(self.stats["sum_error"], self.plan.error)
+            self.stats["sums"] = self.plan.words
+        return with_sums(system, self.plan)
+
+    def _fits(self, field: Approximate, tokens: Any, t: Scalar) -> bool:
+        assert self.plan is not None
+        if self.plan.exact:
+            return self.stats["plans"] > 0 and self.stats["segments"] % 8 != 0  # look again now and then
+        used = float(usage(field, tokens, t))
+        # Without a grid nothing is used, and nothing can be outgrown.
+        return used == 0 or OVERSIZED < used < OUTGROWN or (used < OUTGROWN and self.plan.bytes < 2**28)
+
+
+def with_sums(system: AbstractSystem, plan: Plan) -> AbstractSystem:
+    """The system with the sums of a plan."""
+    field = unwrapped(system.field)
+    return eqx.tree_at(lambda s: s.field, system, field if plan.exact else Approximate(field, plan.sums))
+
+
+def checked_plan(accuracy: Any, system: AbstractSystem, traced: bool) -> None:
+    """Refuse an accuracy where there is none to choose."""
+    if accuracy is None:
+        return
+    if not isinstance(system, ParticleSystem):
+        checks.refuse(
+            "accuracy is for sums over tokens",
+            got=f"accuracy = {accuracy} for {system.summary()}",
+            expected="a PointCloud",
+            remedy="leave accuracy out",
+        )
+    if not isinstance(accuracy, Plan):
+        checked_accuracy(accuracy)
+        if traced:
+            checks.refuse(
+                "a plan needs known numbers",
+                got="an accuracy under jit, vmap or grad",
+                expected="a plan that was made outside",
+                remedy="plan = mf.plan(field, tokens, 1e-6), then mf.flow(..., accuracy=plan) inside",
+            )

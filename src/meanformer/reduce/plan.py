@@ -4,10 +4,8 @@ The choice is made from bounds that hold for every cloud (`Grid.bound`, `prune.s
 guessed from the constants below, which only have to be right in proportion.
 """
 
-import itertools
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +22,10 @@ ORDERS = (4, 6, 8, 10, 12)
 FAR = (0, 64, 1024)
 # A grid may take this much memory.
 GRID_BYTES = 2**30
+# Clusters of tokens, each with its own box, at the most.
+MOST_GROUPS = 8
+# Seconds from which on other ways than one grid are thought about.
+WORTH_A_THOUGHT = 0.5
 # Tokens in a block of positions of masked sums.
 PREFIX_BLOCK = 1024
 
@@ -49,16 +51,47 @@ class Choice(NamedTuple):
     words: str
 
 
-def _halves(points: np.ndarray, counts: np.ndarray, number: int) -> np.ndarray:
-    """The half-widths of the box without the `number` outermost points, as `sums.outermost` has them."""
-    points = points[counts]
-    if number >= points.shape[0]:
-        return np.zeros(points.shape[1])
-    if number:
-        spread = points.std(axis=0)
-        distance = np.max(np.abs(points - points.mean(axis=0)) / np.where(spread > 0, spread, 1), axis=1)
-        points = points[np.argpartition(distance, points.shape[0] - number - 1)[: points.shape[0] - number]]
-    return (points.max(axis=0) - points.min(axis=0)) / 2
+def _inner(points: np.ndarray, counts: np.ndarray, number: int) -> np.ndarray:
+    """Which points count and are not among the `number` outermost ones, as `sums.outermost` has them."""
+    if number == 0:
+        return counts
+    rows = np.flatnonzero(counts)
+    seen = points[rows]
+    spread = seen.std(axis=0)
+    distance = np.max(np.abs(seen - seen.mean(axis=0)) / np.where(spread > 0, spread, 1), axis=1)
+    inner = np.zeros_like(counts)
+    if number < len(rows):
+        inner[rows[np.argpartition(distance, len(rows) - number - 1)[: len(rows) - number]]] = True
+    return inner
+
+
+def clusters_apart(points: np.ndarray, most: int = MOST_GROUPS) -> np.ndarray | None:
+    """Labels of clusters that gaps in the coordinates set apart; None if there is no wide gap, or too many.
+
+    A cluster is cut at its widest gap, if that is wider than a quarter of its width, and most clusters are cut first.
+    """
+    labels = np.zeros(len(points), int)
+    groups, done = [np.arange(len(points))], 0
+    while done < len(groups) and len(groups) <= most:
+        rows = groups[done]
+        cuts = []
+        for a in range(points.shape[1]):
+            order = np.sort(points[rows, a])
+            gaps = np.diff(order)
+            if gaps.size and gaps.max() > 0.25 * (order[-1] - order[0]):
+                place = int(gaps.argmax())
+                cuts.append((gaps[place], a, (order[place] + order[place + 1]) / 2))
+        if not cuts:
+            done += 1
+            continue
+        _, a, cut = max(cuts)
+        below = points[rows, a] < cut
+        groups[done : done + 1] = [rows[below], rows[~below]]
+    if not 1 < len(groups) <= most:
+        return None
+    for label, rows in enumerate(groups):
+        labels[rows] = label
+    return labels
 
 
 def _rounded_up(cells: float) -> int:
@@ -95,24 +128,43 @@ def choose(asked: list[Asked], accuracy: float, margin: float, exact_only: bool 
     nodes_words = "" if nodes_grid is None else f"sums from grid to grid of {nodes_grid.cells} cells per axis"
     options = [exact]
     common = rest + nodes_seconds + left_over
+    also = "; " * bool(nodes_words) + nodes_words
+    masked = any(a.masked for a in averages)
     if averages:
-        for grid, far, seconds, size in _grids(averages, accuracy, margin):
-            prefix = PREFIX_BLOCK if any(a.masked for a in averages) else 0
-            words = _grid_words(grid, averages[0].queries.shape[1], far)
-            fast = Fast(grid, nodes_grid, far, far, accuracy / 4, prefix)
-            options.append(
-                Choice(fast, seconds + common, size + nodes_bytes, words + "; " * bool(nodes_words) + nodes_words)
-            )
-        cheap = min(options, key=lambda option: option.seconds)
-        if not any(a.masked for a in averages) and cheap.seconds > 2:
+        prefix = PREFIX_BLOCK if masked else 0
+        k = max(a.queries.shape[1] for a in averages)
+
+        def gridded(labels: np.ndarray | None) -> list[Choice]:
+            groups = 1 if labels is None else int(labels.max() + 1)
+            traced = None if labels is None else jnp.asarray(labels)
+            return [
+                Choice(
+                    Fast(grid, nodes_grid, far, far, accuracy / 4, prefix, traced, groups),
+                    seconds + common,
+                    size + nodes_bytes,
+                    _grid_words(grid, k, far, groups) + also,
+                )
+                for grid, far, seconds, size in _grids(averages, accuracy, margin, labels)
+            ]
+
+        options += gridded(None)
+        if not masked and _best(options).seconds > WORTH_A_THOUGHT:
+            labels = clusters_apart(averages[0].keys)
+            options += [] if labels is None else gridded(labels)
+        if not masked and _best(options).seconds > WORTH_A_THOUGHT:
             options += _pruned(averages, nodes_grid, accuracy, margin, common)
     elif nodes_grid is not None:
         options.append(Choice(Fast(None, nodes_grid, 0, 0, accuracy / 4, 0), common, nodes_bytes, nodes_words))
+    return _best(options)
+
+
+def _best(options: list[Choice]) -> Choice:
     return min(options, key=lambda option: option.seconds)
 
 
-def _grid_words(grid: Grid, k: int, far: int) -> str:
+def _grid_words(grid: Grid, k: int, far: int, groups: int = 1) -> str:
     words = f"a grid of {' x '.join([str(grid.cells)] * k)} cells, order {grid.order}"
+    words += f" for each pair of {groups} clusters" if groups > 1 else ""
     return words + (f", the {far} outermost tokens exactly" if far else "")
 
 
@@ -120,40 +172,72 @@ def _dtype() -> np.dtype:
     return jax.dtypes.canonicalize_dtype(float)
 
 
-def _grids(asked: list[Asked], accuracy: float, margin: float) -> list[tuple[Grid, int, float, float]]:
+class _Boxes(NamedTuple):
+    """The boxes of one of the sums: half-widths of queries and keys, one row for each group of tokens."""
+
+    queries: np.ndarray
+    keys: np.ndarray
+
+    @property
+    def ranges(self) -> np.ndarray:
+        """The ranges of the logits, for each pair of groups and each coordinate."""
+        return self.queries[:, None] * self.keys[None]
+
+
+def _boxes(a: Asked, far: int, labels: np.ndarray | None) -> _Boxes:
+    q, present = _as_dot(a), np.isfinite(a.logs)
+    inside, core = _inner(q, np.ones(len(q), bool), far), _inner(a.keys, present, far)
+    groups = [slice(None)] if labels is None else [labels == g for g in range(labels.max() + 1)]
+
+    def halves(points: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        chosen = [points[group][counts[group]] for group in groups]
+        return np.array([np.ptp(c, axis=0) / 2 if len(c) else np.zeros(points.shape[1]) for c in chosen])
+
+    return _Boxes(halves(q, inside), halves(a.keys, core))
+
+
+def _grids(
+    asked: list[Asked], accuracy: float, margin: float, labels: np.ndarray | None
+) -> list[tuple[Grid, int, float, float]]:
     """Grids that cover the ranges of all sums, with the far tokens left out, seconds and bytes."""
     found = []
+    pairs = 1 if labels is None else int(labels.max() + 1) ** 2
     for far in FAR if not any(a.masked for a in asked) else FAR[:1]:
-        widest, seconds_far = 0.0, 0.0
-        legal = True
+        widest, legal = 0.0, True
         for a in asked:
-            present = np.isfinite(a.logs)
-            everything = np.ones(a.queries.shape[0], bool)
-            ranges = margin * _halves(_as_dot(a), everything, far) * _halves(a.keys, present, far)
-            slack = 0.0
-            if a.masked:
-                slack = float(np.ptp(a.logs[present]) / 2)
-            legal = legal and np.isfinite(ranges).all() and ranges.sum() + slack <= range_limit(_dtype())
+            ranges = margin * _boxes(a, far, labels).ranges
+            slack = float(np.ptp(a.logs[np.isfinite(a.logs)]) / 2) if a.masked else 0.0
+            legal = legal and np.isfinite(ranges).all() and ranges.sum(axis=-1).max() + slack <= range_limit(_dtype())
             widest = max(widest, float(ranges.max()))
-            seconds_far += far * (a.queries.shape[0] + a.keys.shape[0]) * PAIR
         if not legal:
             continue
+        k = max(a.queries.shape[1] for a in asked)
         for order in ORDERS:
-            k = max(a.queries.shape[1] for a in asked)
-            reach = reach_for(order, k, accuracy / 2)
-            cells = _rounded_up(max(2 * widest / reach + order - 2, 8))
-            grid = Grid(cells, order, reach)
-            seconds, size = seconds_far, 0.0
-            for a in asked:
-                k, n, m = a.queries.shape[1], a.keys.shape[0], a.queries.shape[0]
-                times = max(1, -(-n // PREFIX_BLOCK)) if a.masked else 1
-                seconds += (n + m) * a.columns * order**k * WEIGHT
-                seconds += times * k * a.columns * float(grid.nodes) ** (k + 1) * PRODUCT
-                seconds += n * PREFIX_BLOCK * PAIR if a.masked else 0.0
-                size = max(size, 3.0 * 8 * min(a.columns, 4) * float(grid.nodes) ** k)
+            grid = _grid_for(order, k, accuracy, widest)
+            seconds, size = _grid_cost(grid, asked)
+            seconds = pairs * seconds + sum(far * (a.queries.shape[0] + a.keys.shape[0]) * PAIR for a in asked)
             if size <= GRID_BYTES:
                 found.append((grid, far, seconds, size))
     return found
+
+
+def _grid_for(order: int, k: int, accuracy: float, widest: float) -> Grid:
+    """The grid of an order that covers a range of logits."""
+    reach = reach_for(order, k, accuracy / 2)
+    return Grid(_rounded_up(max(2 * widest / reach + order - 2, 8)), order, reach)
+
+
+def _grid_cost(grid: Grid, asked: list[Asked]) -> tuple[float, float]:
+    """Seconds and bytes."""
+    seconds, size = 0.0, 0.0
+    for a in asked:
+        k, n, m = a.queries.shape[1], a.keys.shape[0], a.queries.shape[0]
+        times = -(-n // PREFIX_BLOCK) if a.masked else 1
+        seconds += (n + m) * a.columns * grid.order**k * WEIGHT
+        seconds += times * k * a.columns * float(grid.nodes) ** (k + 1) * PRODUCT
+        seconds += n * PREFIX_BLOCK * PAIR if a.masked else 0.0
+        size = max(size, 3.0 * 8 * min(a.columns, 4) * float(grid.nodes) ** k)
+    return seconds, size
 
 
 def _nodes(asked: list[Asked], accuracy: float, margin: float) -> tuple[Grid, float, float] | None:
@@ -191,7 +275,7 @@ def _pruned(asked: list[Asked], nodes: Grid | None, accuracy: float, margin: flo
     found = [
         Choice(Fast(None, nodes, 0, 0, tolerance, 0), seconds, 0.0, f"exact sums over {max(shares):.2g} of the blocks")
     ]
-    for inside in (0.5, 0.25, 0.1, 0.05, 0.02, 0.01):
+    for inside in (0.5, 0.25, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002):
         choice = _split(asked, nodes, accuracy, margin, common, inside)
         if choice is not None:
             found.append(choice)
@@ -207,28 +291,20 @@ def _split(
     n = asked[0].queries.shape[0]
     far = n - int(inside * n)
     for a in asked:
-        q = _as_dot(a)
-        ranges = margin * _halves(q, np.ones(len(q), bool), far) * _halves(a.keys, np.isfinite(a.logs), 0)
+        q, present = _as_dot(a), np.isfinite(a.logs)
+        inner = _inner(q, np.ones(n, bool), far)
+        ranges = margin * np.ptp(q[inner], axis=0) * np.ptp(a.keys[present], axis=0) / 4
         if ranges.sum() > range_limit(_dtype()):
             return None
         widest = max(widest, float(ranges.max()))
-        spread = q.std(axis=0)
-        distance = np.max(np.abs(q - q.mean(axis=0)) / np.where(spread > 0, spread, 1), axis=1)
-        outer = a.queries[np.argpartition(distance, n - far)[n - far :]]
-        share = float(seen_share(a.logit, outer, a.keys, a.logs, accuracy / 4))
+        share = float(seen_share(a.logit, a.queries[~inner], a.keys, a.logs, accuracy / 4))
         seconds += 1.5 * PAIR * share * far * a.keys.shape[0] + 1e-6 * (n + a.keys.shape[0])
     k = max(a.queries.shape[1] for a in asked)
-    best: Choice | None = None
+    found = []
     for order in ORDERS:
-        reach = reach_for(order, k, accuracy / 2)
-        grid = Grid(_rounded_up(max(2 * widest / reach + order - 2, 8)), order, reach)
-        total, size = seconds, 0.0
-        for a in asked:
-            k = a.queries.shape[1]
-            total += (n + a.keys.shape[0]) * a.columns * order**k * WEIGHT
-            total += k * a.columns * float(grid.nodes) ** (k + 1) * PRODUCT
-            size = max(size, 3.0 * 8 * min(a.columns, 4) * float(grid.nodes) ** k)
-        if size <= GRID_BYTES and (best is None or total < best.seconds):
-            words = f"{_grid_words(grid, k, 0)} for {inside:.0%} of the queries, exact sums over the blocks that count for others"
-            best = Choice(Fast(grid, nodes, 0, far, accuracy / 4, 0), total, size, words)
-    return best
+        grid = _grid_for(order, k, accuracy, widest)
+        more, size = _grid_cost(grid, asked)
+        words = f"{_grid_words(grid, k, 0)}, for {inside:.1%} of the queries; exact sums over blocks for the others"
+        if size <= GRID_BYTES:
+            found.append(Choice(Fast(grid, nodes, 0, far, accuracy / 4, 0), seconds + more, size, words))
+    return _best(found) if found else None

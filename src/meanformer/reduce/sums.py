@@ -105,7 +105,9 @@ class Fast(AbstractSums):
     - `nodes`: the grid for `summed`; None if these are exact;
     - `far_keys`, `far_queries`: how many of the outermost are kept out of the grid and summed exactly;
     - `tolerance`: the share of a sum that may be left out where blocks of tokens are skipped;
-    - `prefix`: tokens in a block of positions, for masked sums; 0 if these are exact.
+    - `prefix`: tokens in a block of positions, for masked sums; 0 if these are exact;
+    - `labels`, `groups`: clusters of tokens that are far apart, each with its own box: the grid is laid over each pair of
+      them. None and 1 if there is one box.
 
     What a grid cannot resolve is NaN, never a wrong number.
     """
@@ -116,6 +118,8 @@ class Fast(AbstractSums):
     far_queries: int = eqx.field(static=True)
     tolerance: float = eqx.field(static=True)
     prefix: int = eqx.field(static=True)
+    labels: Int[Array, " n"] | None = None
+    groups: int = eqx.field(static=True, default=1)
 
     def average(
         self, logit: Logit, queries: Float[Array, "m k"], tokens: Tokens, positions: Float[Array, " m"] | None = None
@@ -140,7 +144,11 @@ class Fast(AbstractSums):
         q, y, logs = as_dot(logit, queries, tokens)
         core, far_keys = outermost(y, jnp.isfinite(logs), min(self.far_keys, y.shape[0]))
         inside, far_queries = outermost(q, jnp.ones(q.shape[0], bool), min(self.far_queries, q.shape[0]))
-        mean, total, used = grid_average(grid, q, y, jnp.where(core, logs, -jnp.inf), tokens.values, inside)
+        logs = jnp.where(core, logs, -jnp.inf)
+        if self.labels is None:
+            mean, total, used = grid_average(grid, q, y, logs, tokens.values, inside)
+        else:
+            mean, total, used = self._grouped(grid, q, y, logs, tokens.values, inside)
         if logit is minus_squared_distance:
             total = total - jnp.sum(queries**2, axis=1)
         mean, total = _or_nan(mean, total, used)
@@ -154,6 +162,30 @@ class Fast(AbstractSums):
                 exact = fold_tokens(Average(), logit, queries[far_queries], tokens)
             mean, total = mean.at[far_queries].set(exact[0]), total.at[far_queries].set(exact[1])
         return mean, total
+
+    def _grouped(
+        self, grid: Grid, q: Array, y: Array, logs: Array, values: Array, inside: Array
+    ) -> tuple[Array, Array, Array]:
+        """The averages over all groups, for the queries of each group: one grid for each pair."""
+        labels = self.labels
+        assert labels is not None
+
+        @jax.checkpoint
+        def pair(carry: tuple[Averages, Array], groups: tuple[Array, Array]) -> tuple[tuple[Averages, Array], None]:
+            so_far, used = carry
+            asking, seen = labels == groups[0], labels == groups[1]
+            mean, total, needed = grid_average(grid, q, y, jnp.where(seen, logs, -jnp.inf), values, asking & inside)
+            both = merged(so_far, (mean, total))
+            kept = jax.tree.map(
+                lambda new, old: jnp.where(asking.reshape(-1, *(1,) * (new.ndim - 1)), new, old), both, so_far
+            )
+            return (kept, jnp.maximum(used, needed)), None
+
+        nothing = jnp.zeros((q.shape[0], values.shape[1]), q.dtype), jnp.full(q.shape[0], -jnp.inf, q.dtype)
+        numbers = jnp.arange(self.groups, dtype=labels.dtype)
+        pairs = jnp.repeat(numbers, self.groups), jnp.tile(numbers, self.groups)
+        (averages, used), _ = jax.lax.scan(pair, (nothing, jnp.zeros((), q.dtype)), pairs)
+        return *averages, used
 
     def summed(
         self,
@@ -186,7 +218,12 @@ class Fast(AbstractSums):
         q = queries if logit is dot else 2 * queries
         core, _ = outermost(keys, weights > 0, min(self.far_keys, keys.shape[0]))
         inside, _ = outermost(q, jnp.ones(q.shape[0], bool), min(self.far_queries, q.shape[0]))
-        return grid_usage(grid, Boxed(q, inside), Boxed(keys, core))
+        if self.labels is None:
+            return grid_usage(grid, Boxed(q, inside), Boxed(keys, core))
+        groups = [
+            (Boxed(q, inside & (self.labels == g)), Boxed(keys, core & (self.labels == g))) for g in range(self.groups)
+        ]
+        return jnp.stack([grid_usage(grid, a, b) for a, _ in groups for _, b in groups]).max()
 
 
 def as_dot(logit: Logit, queries: Array, tokens: Tokens) -> tuple[Array, Array, Array]:

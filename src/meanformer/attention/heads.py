@@ -19,7 +19,6 @@ from .kernel import AbstractAttention
 from .softmax import Softmax
 from .view import Term, View, compose
 
-
 # Up to so many tokens all heads are computed at once.
 FEW_TOKENS = 2048
 

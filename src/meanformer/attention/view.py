@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class View(eqx.Module):
     r"""How the queries see the measure: all of it, or, if `causal`, only the tokens at positions $r\le s$.
 
-    `prefix` asks kinds that do not normalise to divide by the mass seen, $\theta([0,s])$ (MATH b.8). `sums` says how the
-    sums over the tokens are done.
+    `prefix` asks kinds that do not normalise to divide by the mass seen, $\theta([0,s])$ (MATH b.8). `sums` says how
+    the sums over the tokens are done.
     """
 
     s: Float[Array, " m"] | None

@@ -158,6 +158,7 @@ def attention_along(run: Any, every: int = 1, threshold: Any = 1e-3) -> Attentio
     """
     every = checks.whole(every, "every")
     run = token_run(run, "attention_along").original()
+    run.need_all_tokens("attention_along")
     if run.discrete:
         checks.refuse(
             "attention_along takes a flow: a run of layers keeps its first layer only",

@@ -301,6 +301,7 @@ def energy_along(run: Any, slack: Any = 1e-10) -> EnergyPath:
             expected="mf.flow(field, measure, t1)",
             remedy="evaluate the energy at run.states[k] for each layer",
         )
+    run.need_all_tokens("energy_along")
     run = run.original()
     if isinstance(mu, PointCloud):
         law = token_law(run.field, run.system.space, mu)

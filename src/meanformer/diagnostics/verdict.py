@@ -51,6 +51,7 @@ class Case:
 
     def __init__(self, run: Any, asker: str, claim: str):
         self.run, self.claim = token_run(run, asker), claim
+        run.need_all_tokens(asker)
         self.conditions: list[tuple[str, bool]] = []
         mu = run.system.mu
         weights = np.asarray(mu.weights, float)

@@ -126,6 +126,7 @@ def finished_run(run: Any, asker: str) -> Any:
             expected="a run outside of jit, vmap and grad",
             remedy="call mf.flow outside of jit, one run at a time",
         )
+    run.need_all_tokens(asker)
     return _resolved(run.original())
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 import time as clock
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -12,10 +12,11 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from .. import _checks as checks
+from .._progress import Progress
 from .._types import Scalar, as_array, cast, common_dtype, is_traced
 from ..attention.base import AbstractField
 from ..attention.heads import stack, stackable
-from ..attention.schedule import Piecewise, breaks_of, check_velocity, frozen
+from ..attention.schedule import breaks_of, check_velocity, frozen
 from ..attention.solved import check_masked_sinkhorn
 from ..measures.cloud import PointCloud
 from ..measures.density import Density
@@ -24,7 +25,10 @@ from ..outcome import Ending, Outcome
 from ..spaces import AbstractSpace, resolve_space
 from .frames import Original
 from .gaussians import GaussianSystem
+from .observe import checked_observer
+from .onebyone import one_by_one, with_all_layers
 from .particles import ParticleSystem
+from .planning import checked_plan
 from .setup import refuse_for_gaussians
 from .system import AbstractSystem
 from .trajectory import Trajectory
@@ -38,6 +42,10 @@ def layers(
     step: Any = None,
     space: AbstractSpace | None = None,
     save: str = "all",
+    accuracy: Any = None,
+    sample: int | None = None,
+    observers: dict[str, Callable[[Any, Any], Any]] | None = None,
+    progress: bool | None = None,
 ) -> Trajectory:
     r"""A residual transformer, $x^{\ell+1}=x^\ell+h\,\Gamma_{\mu^\ell}(x^\ell)$, all tokens at once (MATH c).
 
@@ -52,6 +60,8 @@ def layers(
     - `step`: $h$, by default one over the number of layers; 1 is the plain residual network.
     - `space`: on `mf.Sphere()` each layer is followed by a normalisation.
     - `save`: "all" states, or only the "final" one (with the first).
+    - `accuracy`, `sample`, `observers`: as for `mf.flow`, for many tokens. Layers are then compiled one by one, with a
+      `progress` bar.
 
     ```python
     mf.layers(mf.Softmax(Q, K, V), tokens, depth=48)
@@ -70,9 +80,12 @@ def layers(
         )
     check_velocity(fields[0], measure, jnp.zeros(()), " (layer 0)" if len(fields) > 1 else "")
     # Even without their states, layers have a time each.
+    kept = 1 if save == "final" else sum(leaf.size for leaf in jax.tree.leaves(measure))
+    if sample is not None and isinstance(measure, PointCloud):
+        kept = min(kept, checks.whole(sample, "sample") * (measure.d + 2))
     checks.fits_in_memory(
         f"saving {count + 1} states" if save == "all" else f"a depth of {count} layers",
-        2.5 * (count + 1) * 8 * (sum(leaf.size for leaf in jax.tree.leaves(measure)) if save == "all" else 1),
+        2.5 * (count + 1) * 8 * kept,
         "layers(..., save='final')" if save == "all" else "fewer layers; mf.flow is the limit of infinite depth",
     )
     # l / L by NumPy, since l * (1 / L), which is what XLA computes, misses the breaks of a schedule by rounding.
@@ -99,6 +112,18 @@ def layers(
     else:
         assert space is not None
         system = ParticleSystem(fields[0], measure, space, Original())
+    if accuracy is not None or sample is not None or observers is not None:
+        observer = checked_observer(sample, observers, system, times[0])
+        checked_plan(accuracy, system, is_traced(system, fields, step))
+        if is_traced(system, fields, step, times):
+            checks.refuse(
+                "layers with a sample, observers or an accuracy are not traced",
+                got="traced tokens, fields or step",
+                expected="known numbers",
+                remedy="leave these options out under jit, vmap and grad; or use mf.flow, which takes them",
+            )
+        with Progress(progress, 0, count, "layers", "layer") as bar:
+            return one_by_one(system, fields, step, times, save == "all", observer, accuracy, bar, began)
     saved, solved = _run(system, _stacked(fields, count), step, times, save == "all")
     # The last resolved state, if the state left the floating-point range.
     finite = jnp.stack([jnp.isfinite(a).reshape(a.shape[0], -1).all(axis=1) for a in jax.tree.leaves(saved)]).all(
@@ -115,8 +140,7 @@ def layers(
     kept = times if save == "all" else times[jnp.asarray([0, count])]
     final = jax.tree.map(lambda a: a[last], saved)
     if differ and checks.known(times):
-        whole = Piecewise(fields, np.asarray(times, float)[1:-1].tolist())
-        system = eqx.tree_at(lambda s: s.field, system, whole)
+        system = with_all_layers(system, fields, times)
     return Trajectory(kept, saved, final, Outcome(ending, kept[last]), stats, system, True)
 
 

@@ -18,6 +18,9 @@ MARGIN, SMALL_MARGIN = 2.0, 1.4
 # It is made again when the ranges have come this close to what it covers, or have fallen so far below.
 OUTGROWN, OVERSIZED = 0.94, 0.3
 
+# Where exact sums were the best choice, it is made again after so many segments (or layers).
+LOOK_AGAIN = 8
+
 
 class Planner:
     """Keeps a plan that fits the state; `stats` says what was done.
@@ -28,7 +31,7 @@ class Planner:
     def __init__(self, accuracy: float | int | Plan | None, stats: dict[str, Any]):
         self.plan = accuracy if isinstance(accuracy, Plan) else None
         self.accuracy = None if accuracy is None else self.plan.accuracy if self.plan else checked_accuracy(accuracy)
-        self.stats = stats
+        self.stats, self.asked = stats, 0
         if self.accuracy is not None:
             stats.update({"plans": 0, "sum_error": 0.0})
 
@@ -56,7 +59,8 @@ class Planner:
     def _fits(self, field: Approximate, tokens: Any, t: Scalar) -> bool:
         assert self.plan is not None
         if self.plan.exact:
-            return self.stats["plans"] > 0 and self.stats["segments"] % 8 != 0  # look again now and then
+            self.asked += 1
+            return self.asked % LOOK_AGAIN != 0
         used = float(usage(field, tokens, t))
         # Without a grid nothing is used, and nothing can be outgrown.
         return used == 0 or OVERSIZED < used < OUTGROWN or (used < OUTGROWN and self.plan.bytes < 2**28)

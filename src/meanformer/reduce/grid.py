@@ -4,11 +4,11 @@ With keys $y_j=y_0+\eta_j$ and queries $q_i=q_0+\xi_i$ in boxes around $y_0$ and
 
 $$\sum_jw_je^{q_i\cdot y_j}v_j=e^{q_i\cdot y_0}\sum_j\big(w_je^{q_0\cdot\eta_j}\big)e^{\xi_i\cdot\eta_j}v_j,$$
 
-and $e^{\xi\cdot\eta}$ is a product over coordinates. So the keys are *spread* onto a tensor grid, p nodes per axis, the kernel
-is applied along each axis as a small matrix, and the result is *gathered* at the queries, with the same p weights
-(`interpolate`). Each interpolation is exact up to a relative error for every single term. All terms of a denominator are
-positive, so its error is relative too, whatever its range: there is no cloud of tokens that makes it worse. What limits a
-grid is the number of nodes, $\approx2\max|\xi_a|\max|\eta_a|/\alpha$ on axis a, and the floating-point range,
+and $e^{\xi\cdot\eta}$ is a product over coordinates. So the keys are *spread* onto a tensor grid, p nodes per axis,
+the kernel is applied along each axis as a small matrix, and the result is *gathered* at the queries, with the same p
+weights (`interpolate`). Each interpolation is exact up to a relative error for every single term. All terms of a
+denominator are positive, so its error is relative too, whatever its range: no cloud of tokens makes it worse. What
+limits a grid is the number of nodes, $\approx2\max|\xi_a|\max|\eta_a|/\alpha$ on axis a, and the floating-point range,
 $\sum_a\max|\xi_a|\max|\eta_a|\le$ `range_limit`.
 """
 
@@ -32,8 +32,8 @@ SHARED_COLUMNS = 4
 
 
 class Grid(eqx.Module):
-    """The shape of a grid: cells and interpolation order (even) on each axis, and the largest change of a logit from node
-    to node. `fitted` weights are made for exponentials, others are Lagrange's.
+    """The shape of a grid: cells and interpolation order (even) on each axis, and the largest change of a logit from
+    node to node. `fitted` weights are made for exponentials, others are Lagrange's.
     """
 
     cells: int = eqx.field(static=True)
@@ -86,7 +86,7 @@ def reach_for(order: int, k: int, tolerance: float) -> float:
 
 
 def range_limit(dtype: jnp.dtype) -> float:
-    r"""The largest $\sum_a\max|\xi_a|\max|\eta_a|$ at which no sum that counts can underflow (times two: $e^{-2\cdot}$)."""
+    r"""The largest $L=\sum_a\max|\xi_a|\max|\eta_a|$ at which no sum can underflow: all are at least $e^{-2L}$."""
     return -0.48 * float(np.log(float(jnp.finfo(dtype).tiny)))
 
 
@@ -280,8 +280,8 @@ def grid_average(
     values: Float[Array, "n v"],
     counts: Bool[Array, " m"] | None = None,
 ) -> tuple[Float[Array, "m v"], Float[Array, " m"], Scalar]:
-    r"""The means with weights $e^{q_i\cdot y_j+\ell_j}$, their log-sums, and the range that the grid must cover relative
-    to what it covers: up to 1 all is well.
+    r"""The means with weights $e^{q_i\cdot y_j+\ell_j}$, their log-sums, and the ranges that the grid must
+    cover relative to what it covers: up to 1 all is well.
 
     Queries that do not `count` need not lie in the box; what they get means nothing.
     """

@@ -4,10 +4,10 @@ A function $y\mapsto e^{ay}$ with $|a|\le\alpha$ (per spacing) is read off the p
 
 $$e^{au}\approx\sum_l\varphi_l(u)\,e^{ax_l},\qquad x_l=l-\tfrac{p-1}2,\quad|u|\le\tfrac12,$$
 
-with weights $\varphi_l$ that are exact at the p Chebyshev points a of $[-\alpha,\alpha]$. For $\alpha\to0$ they are Lagrange's,
-which are exact at $a=0$ to p orders; spread over the band they reach nearly twice as far at one error. The error
-is *relative*, $|\sum_l\varphi_l(u)e^{a(x_l-u)}-1|\le\varepsilon$ for each exponential, so that a positive sum of
-exponentials is known up to the same relative error, however far its values range.
+with weights $\varphi_l$ that are exact at the p Chebyshev points a of $[-\alpha,\alpha]$. For $\alpha\to0$ they are
+Lagrange's, which are exact at $a=0$ to p orders; spread over the band they reach nearly twice as far at one error.
+The error is *relative*, $|\sum_l\varphi_l(u)e^{a(x_l-u)}-1|\le\varepsilon$ for each exponential, so that a positive
+sum of exponentials is known up to the same relative error, however far its values range.
 """
 
 import functools

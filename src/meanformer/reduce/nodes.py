@@ -1,5 +1,5 @@
-r"""Sums of a smooth function of the logit, $\sum_jw_j\varphi(q_i\cdot y_j)v_j$, through grids: keys are spread onto a grid,
-the sums are done from grid to grid, exactly, and read off at the queries, by Lagrange's interpolation.
+r"""Sums of a smooth function of the logit, $\sum_jw_j\varphi(q_i\cdot y_j)v_j$, through grids: keys are spread onto a
+grid, the sums are done from grid to grid, exactly, and read off at the queries, by Lagrange's interpolation.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """Which sums over tokens are cheapest at an accuracy: the planner. It runs on the host, on known numbers.
 
-The choice is made from bounds that hold for every cloud (`Grid.bound`, `prune.seen_blocks`), not from samples; times are
-guessed from the constants below, which only have to be right in proportion.
+The choice is made from bounds that hold for every cloud (`Grid.bound`, `prune.seen_blocks`), not from samples; times
+are guessed from the constants below, which only have to be right in proportion.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from .nodes import sigmoid_reach
 from .prune import seen_share
 from .sums import AbstractSums, Exact, Fast, Logit
 
-# Seconds: for a pair of the exact sums, for a token and an interpolation weight, for a multiplication of a matrix product.
+# Seconds: for a pair of exact sums, for a token and an interpolation weight, for a multiplication in a matrix product.
 PAIR, WEIGHT, PRODUCT = 1.6e-9, 1.0e-9, 4e-11
 ORDERS = (4, 6, 8, 10, 12)
 FAR = (0, 64, 1024)
@@ -31,7 +31,7 @@ PREFIX_BLOCK = 1024
 
 
 class Asked(NamedTuple):
-    """One of the sums that a field needs: features with their logit, the log-weights, the number of columns of values."""
+    """One of the sums that a field needs: features with their logit, log-weights, the number of columns of values."""
 
     logit: Logit
     queries: np.ndarray
@@ -248,9 +248,9 @@ def _nodes(asked: list[Asked], accuracy: float, margin: float) -> tuple[Grid, fl
         for a in asked:
             present = np.isfinite(a.logs)
             q, y = a.queries, a.keys[present]
-            half_q, half_y = np.ptp(q, axis=0) / 2, np.ptp(y, axis=0) / 2
-            largest_q, largest_y = np.abs(q).max(axis=0) + half_q, np.abs(y).max(axis=0) + half_y
-            step = max(step, margin * 2 * float(max((largest_q * half_y).max(), (largest_y * half_q).max())))
+            widths = np.ptp(q, axis=0), np.ptp(y, axis=0)
+            changes = np.abs(q).max(axis=0) * widths[1], np.abs(y).max(axis=0) * widths[0]
+            step = max(step, margin * float(np.max(changes)))
         k = max(a.queries.shape[1] for a in asked)
         reach = sigmoid_reach(order, k, accuracy / 4)
         cells = _rounded_up(max(step / reach + order, 8))
@@ -265,10 +265,15 @@ def _nodes(asked: list[Asked], accuracy: float, margin: float) -> tuple[Grid, fl
     return best if best[1] < exact and best[2] < GRID_BYTES else None
 
 
+def _share(a: Asked, queries: np.ndarray, tolerance: float) -> float:
+    """The share of the blocks that count for some queries."""
+    return float(seen_share(a.logit, *map(jnp.asarray, (queries, a.keys, a.logs)), tolerance))
+
+
 def _pruned(asked: list[Asked], nodes: Grid | None, accuracy: float, margin: float, common: float) -> list[Choice]:
     """Exact sums over the blocks of tokens that count; and the same with the innermost queries on a grid."""
     tolerance = accuracy / 4
-    shares = [float(seen_share(a.logit, a.queries, a.keys, a.logs, tolerance)) for a in asked]
+    shares = [_share(a, a.queries, tolerance) for a in asked]
     pairs = [a.queries.shape[0] * a.keys.shape[0] for a in asked]
     order = sum(3e-7 * (a.queries.shape[0] + a.keys.shape[0]) * 3 for a in asked)
     seconds = 1.5 * PAIR * sum(s * p for s, p in zip(shares, pairs, strict=True)) + order + common
@@ -297,7 +302,7 @@ def _split(
         if ranges.sum() > range_limit(_dtype()):
             return None
         widest = max(widest, float(ranges.max()))
-        share = float(seen_share(a.logit, a.queries[~inner], a.keys, a.logs, accuracy / 4))
+        share = _share(a, a.queries[~inner], accuracy / 4)
         seconds += 1.5 * PAIR * share * far * a.keys.shape[0] + 1e-6 * (n + a.keys.shape[0])
     k = max(a.queries.shape[1] for a in asked)
     found = []

@@ -28,7 +28,7 @@ def prefix_average(
 ) -> tuple[Float[Array, "n v"], Float[Array, " n"], Scalar]:
     r"""The means, log-sums and the range used, for tokens that query themselves at distinct positions.
 
-    `q`, `y` and `logs` are queries, keys and log-weights with logit $q\cdot y$. The result is NaN where positions are shared.
+    `q`, `y` and `logs` are queries, keys and log-weights with logit $q\cdot y$. Where positions are shared, all is NaN.
     """
     assert tokens.positions is not None
     n = q.shape[0]

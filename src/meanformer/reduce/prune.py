@@ -5,7 +5,9 @@ are put in an order that keeps neighbours together; for a block C of queries and
 the logits from above, and one token $y^*$ that is good for the centre of C bounds the sum from below:
 
 $$\frac{\sum_{j\in D}e^{c(q,y_j)+\ell_j}}{\sum_je^{c(q,y_j)+\ell_j}}\le
-\exp\Big(\max_{q\in C,\,y\in D}\big[c(q,y)-c(q,y^*)\big]+\lambda_D-\ell^*\Big),\qquad\lambda_D=\log\sum_{j\in D}e^{\ell_j}.$$
+\exp\Big(\max_{q\in C,\,y\in D}\big[c(q,y)-c(q,y^*)\big]+\lambda_D-\ell^*\Big),$$
+
+where $\lambda_D$ is the log-weight of D and $\ell^*$ that of $y^*$.
 
 What is left out is below `tolerance` of the sum, for every query, whatever the tokens are.
 """

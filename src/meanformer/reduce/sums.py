@@ -106,8 +106,8 @@ class Fast(AbstractSums):
     - `far_keys`, `far_queries`: how many of the outermost are kept out of the grid and summed exactly;
     - `tolerance`: the share of a sum that may be left out where blocks of tokens are skipped;
     - `prefix`: tokens in a block of positions, for masked sums; 0 if these are exact;
-    - `labels`, `groups`: clusters of tokens that are far apart, each with its own box: the grid is laid over each pair of
-      them. None and 1 if there is one box.
+    - `labels`, `groups`: clusters of tokens that are far apart, each with its own box: the grid is laid over each pair
+      of them. None and 1 if there is one box.
 
     What a grid cannot resolve is NaN, never a wrong number.
     """

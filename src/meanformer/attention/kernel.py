@@ -102,11 +102,26 @@ class AbstractAttention(AbstractLeaf):
     r"""Whether $\sum_jP_{ij}=1$, so that a mask renormalises the rows."""
 
     @abc.abstractmethod
-    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
-        r"""$\sum_jP_{ij}v_j$ for the rows $v_j$ of `values`."""
+    def mix(self, mu: PointCloud, x: Queries, values: Any, view: View) -> Float[Array, "m v"]:
+        r"""$\sum_jP_{ij}v_j$ for the rows $v_j$ of `values`; normalised kinds take None for the keys of `features`."""
 
     def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
+        if self.normalised and view.sums.mixes_keys:
+            return self._through_keys(mu, x, view)
         return self.mix(mu, x, self.maps.values(mu.points), view)
+
+    def key_map(self) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
+        """The keys of `features` as an affine function of the tokens: matrix and offset."""
+        points = jnp.concatenate([jnp.zeros_like(self.K[:1]), jnp.eye(self.K.shape[1], dtype=self.K.dtype)])
+        keys = self.features(points, points)[1]
+        return (keys[1:] - keys[:1]).T, keys[0]
+
+    def _through_keys(self, mu: PointCloud, x: Queries, view: View) -> Float[Array, "m v"]:
+        r"""$V\bar y+b=M(\bar k-k_0)+b$ with $M=VF^+$, for keys $k=Fy+k_0$: if $V=MF$, the mean key tells all."""
+        F, offset = self.key_map()
+        M = self.V @ jnp.linalg.solve(F @ F.T, F).T
+        values = (self.mix(mu, x, None, view) - offset[None]) @ M.T
+        return values if self.maps.value_bias is None else values + self.maps.value_bias[None]
 
     def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
         return (self.mix(mu, x, jnp.eye(mu.n, dtype=x.dtype), view),)
@@ -200,9 +215,9 @@ def prefix_divided(mixed: Float[Array, "m v"], mu: PointCloud, view: View) -> Fl
     return mixed / jnp.where(mass > 0, mass, 1)[:, None]
 
 
-def averaged_tokens(mu: PointCloud, keys: Float[Array, "n k"], values: Float[Array, "n v"]) -> Tokens:
-    """The tokens of `mu` for an `Average`: log-weights."""
-    return Tokens(keys, log_weights(mu.weights), values, mu.positions)
+def averaged_tokens(mu: PointCloud, keys: Float[Array, "n k"], values: Float[Array, "n v"] | None) -> Tokens:
+    """The tokens of `mu` for an `Average`: log-weights; without values the keys are averaged."""
+    return Tokens(keys, log_weights(mu.weights), keys if values is None else values, mu.positions)
 
 
 def summed_tokens(mu: PointCloud, keys: Float[Array, "n k"], values: Float[Array, "n v"]) -> Tokens:

@@ -32,7 +32,7 @@ class L2(AbstractTempered):
     saturates: ClassVar[bool] = True
     __init__ = AbstractTempered.__init__  # named here for type checkers
 
-    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"] | None, view: View) -> Float[Array, "m v"]:
         queries, keys = self.features(x, mu.points)
         tokens = averaged_tokens(mu, keys, values)
         return view.sums.average(self.logit, queries, tokens, view.query_positions(mu))[0]

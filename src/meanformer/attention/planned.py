@@ -136,8 +136,16 @@ def asked_of(field: AbstractField, mu: PointCloud, t: Scalar) -> list[Asked]:
             masked = view.causal
             if masked and cloud.positions is not None and len(np.unique(np.asarray(cloud.positions))) < cloud.n:
                 continue  # tokens that share a position are not cut into blocks: exact sums
-            found.append(Asked(leaf.logit, queries, keys, logs, columns, masked, averages))
+            found.append(Asked(leaf.logit, queries, keys, logs, columns, masked, averages, _of_keys(leaf)))
     return found
+
+
+def _of_keys(leaf: AbstractAttention) -> bool:
+    """Whether the values are linear functions of the keys, with a matrix that does not amplify errors much."""
+    F, V = np.asarray(leaf.key_map()[0], float), np.asarray(leaf.V, float)
+    if not leaf.normalised or F.shape[0] > F.shape[1] or np.linalg.cond(F) > 30:
+        return False
+    return bool(np.linalg.norm(V - V @ np.linalg.pinv(F) @ F) <= 1e-12 * np.linalg.norm(V))
 
 
 @eqx.filter_jit

@@ -101,9 +101,9 @@ class Sinkhorn(AbstractAttention):
         guess = self._gaussian_guess(mu) if guess is None else checks.vector(guess, "guess", mu.n, ", one per token")
         return _solve(self._problem(mu, sums), guess, self.tol, self.max_iter)
 
-    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
+    def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"] | None, view: View) -> Float[Array, "m v"]:
         s = view.query_positions(mu)
-        if s is None:
+        if s is None or values is None:
             return self._mix_with(mu, self.potentials(mu, sums=view.sums.for_potentials).g, x, values, view.sums)
         return self._prefix_mix(mu, x, values, s)[0]
 
@@ -175,10 +175,10 @@ class Sinkhorn(AbstractAttention):
         queries, keys = self.features(mu.points, mu.points)
         return Problem(queries, keys, mu.weights, self.logit, sums)
 
-    def _mix_with(self, mu: PointCloud, g: Array, x: Array, values: Array, sums: AbstractSums) -> Array:
+    def _mix_with(self, mu: PointCloud, g: Array, x: Array, values: Array | None, sums: AbstractSums) -> Array:
         """Off the support, and on it, only `g` is needed: softmax with weights $w_je^{g_j}$, a row update."""
         queries, keys = self.features(x, mu.points)
-        tokens = Tokens(keys, log_weights(mu.weights) + g, values)
+        tokens = Tokens(keys, log_weights(mu.weights) + g, keys if values is None else values)
         return sums.average(self.logit, queries, tokens)[0]
 
     def _prefix_mix(self, mu: PointCloud, x: Array, values: Array, s: Array) -> tuple[Array, Array, Array]:

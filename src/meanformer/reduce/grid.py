@@ -244,10 +244,20 @@ def read_off(
     bounds: list[Scalar],
     masses: Float[Array, "c ..."],
     offsets: Float[Array, "m k"],
+    key_axes: tuple[Axis, ...] | None = None,
 ) -> Float[Array, "m c"]:
-    r"""The sums over grid masses at the queries, times $e^{-\sum_aR_a|\xi_a|}$."""
-    for matrix in matrices:
-        masses = jnp.tensordot(masses, matrix, axes=((1,), (1,)))  # the first axis becomes the last one
+    r"""The sums over grid masses at the queries, times $e^{-\sum_aR_a|\xi_a|}$.
+
+    With `key_axes`, masses are one column, and the sums times the coordinates of the keys come after it.
+    """
+    count = masses.shape[0]
+    for a, matrix in enumerate(matrices):
+        applied = jnp.tensordot(masses, matrix, axes=((1,), (1,)))  # the first axis becomes the last one
+        if key_axes is not None:
+            weighted = matrix * key_axes[a].nodes[None, :]
+            more = jnp.tensordot(masses[:count], weighted, axes=((1,), (1,)))
+            applied = jnp.concatenate([applied, more])
+        masses = applied
 
     def rescaled(a: int, nodes: Array, points: Array) -> Array:
         return jnp.exp(bounds[a] * (jnp.abs(nodes) - jnp.abs(points)[:, None]))
@@ -256,14 +266,18 @@ def read_off(
 
 
 def exponential_sums(
-    grid: Grid, queries: Boxed, keys: Boxed, columns: Float[Array, "n c"]
+    grid: Grid, queries: Boxed, keys: Boxed, columns: Float[Array, "n c"], of_keys: bool = False
 ) -> tuple[Float[Array, "m c"], Float[Array, " m"]]:
-    r"""$\sum_je^{\xi_i\cdot\eta_j}c_j$ as sums and log-scales: the sum is the first times $e$ to the second."""
+    r"""$\sum_je^{\xi_i\cdot\eta_j}c_j$ as sums and log-scales: the sum is the first times $e$ to the second.
+
+    If `of_keys`, there is one column, and the sums of $e^{\xi_i\cdot\eta_j}c_j\eta_j$ come after it, from one spreading.
+    """
     key_axes, query_axes = keys.axes(grid), queries.axes(grid)
     matrices, bounds = kernels(query_axes, key_axes)
 
     def applied(columns: Float[Array, "n c"]) -> Float[Array, "m c"]:
-        return read_off(query_axes, matrices, bounds, spread(key_axes, keys.offsets, columns), queries.offsets)
+        masses = spread(key_axes, keys.offsets, columns)
+        return read_off(query_axes, matrices, bounds, masses, queries.offsets, key_axes if of_keys else None)
 
     if columns.shape[1] <= SHARED_COLUMNS:
         sums = applied(columns)
@@ -277,13 +291,14 @@ def grid_average(
     queries: Float[Array, "m k"],
     keys: Float[Array, "n k"],
     log_weights: Float[Array, " n"],
-    values: Float[Array, "n v"],
+    values: Float[Array, "n v"] | None,
     counts: Bool[Array, " m"] | None = None,
 ) -> tuple[Float[Array, "m v"], Float[Array, " m"], Scalar]:
     r"""The means with weights $e^{q_i\cdot y_j+\ell_j}$, their log-sums, and the ranges that the grid must
     cover relative to what it covers: up to 1 all is well.
 
-    Queries that do not `count` need not lie in the box; what they get means nothing.
+    Queries that do not `count` need not lie in the box; what they get means nothing. Without `values` the keys are
+    averaged, which takes one column of masses.
     """
     present = jnp.isfinite(log_weights)
     q = Boxed(queries, jnp.ones(queries.shape[0], bool) if counts is None else counts)
@@ -294,9 +309,12 @@ def grid_average(
     weights = jnp.exp(tilted - top)
     total = weights.sum()
     # Errors are relative to the values: around their mean they are smallest.
-    middle = jax.lax.stop_gradient(weights @ values / jnp.where(total > 0, total, 1))
-    columns = jnp.concatenate([weights[:, None], weights[:, None] * (values - middle[None])], axis=1)
-    sums, scales = exponential_sums(grid, q, y, columns)
+    if values is None:
+        middle, columns = y.centre, weights[:, None]
+    else:
+        middle = jax.lax.stop_gradient(weights @ values / jnp.where(total > 0, total, 1))
+        columns = jnp.concatenate([weights[:, None], weights[:, None] * (values - middle[None])], axis=1)
+    sums, scales = exponential_sums(grid, q, y, columns, values is None)
     some = sums[:, 0] > 0
     safe = jnp.where(some, sums[:, 0], 1)
     means = jnp.where(some[:, None], middle[None] + sums[:, 1:] / safe[:, None], 0)

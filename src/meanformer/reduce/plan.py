@@ -31,7 +31,9 @@ PREFIX_BLOCK = 1024
 
 
 class Asked(NamedTuple):
-    """One of the sums that a field needs: features with their logit, log-weights, the number of columns of values."""
+    """One of the sums that a field needs: features with their logit, log-weights, the number of columns of values, and
+    whether these are linear functions of the keys.
+    """
 
     logit: Logit
     queries: np.ndarray
@@ -40,6 +42,7 @@ class Asked(NamedTuple):
     columns: int
     masked: bool
     averages: bool
+    of_keys: bool
 
 
 class Choice(NamedTuple):
@@ -132,14 +135,14 @@ def choose(asked: list[Asked], accuracy: float, margin: float, exact_only: bool 
     masked = any(a.masked for a in averages)
     if averages:
         prefix = PREFIX_BLOCK if masked else 0
-        k = max(a.queries.shape[1] for a in averages)
+        k, of_keys = max(a.queries.shape[1] for a in averages), _of_keys(averages)
 
         def gridded(labels: np.ndarray | None) -> list[Choice]:
             groups = 1 if labels is None else int(labels.max() + 1)
             traced = None if labels is None else jnp.asarray(labels)
             return [
                 Choice(
-                    Fast(grid, nodes_grid, far, far, accuracy / 4, prefix, traced, groups),
+                    Fast(grid, nodes_grid, far, far, accuracy / 4, prefix, traced, groups, of_keys and groups == 1),
                     seconds + common,
                     size + nodes_bytes,
                     _grid_words(grid, k, far, groups) + also,
@@ -156,6 +159,13 @@ def choose(asked: list[Asked], accuracy: float, margin: float, exact_only: bool 
     elif nodes_grid is not None:
         options.append(Choice(Fast(None, nodes_grid, 0, 0, accuracy / 4, 0), common, nodes_bytes, nodes_words))
     return _best(options)
+
+
+def _of_keys(asked: list[Asked]) -> bool:
+    """Whether all values are averages of keys, and it pays: in three dimensions columns are dear."""
+    return (
+        all(a.of_keys and not a.masked for a in asked) and max(a.queries.shape[1] for a in asked) == LARGEST_DIMENSION
+    )
 
 
 def _best(options: list[Choice]) -> Choice:
@@ -213,7 +223,8 @@ def _grids(
             continue
         k = max(a.queries.shape[1] for a in asked)
         for order in ORDERS:
-            grid = _grid_for(order, k, accuracy, widest)
+            # The coordinates of the keys, as factors, are interpolated too: their error is larger.
+            grid = _grid_for(order, k, accuracy / (4 if _of_keys(asked) else 1), widest)
             seconds, size = _grid_cost(grid, asked)
             seconds = pairs * seconds + sum(far * (a.queries.shape[0] + a.keys.shape[0]) * PAIR for a in asked)
             if size <= GRID_BYTES:
@@ -233,7 +244,7 @@ def _grid_cost(grid: Grid, asked: list[Asked]) -> tuple[float, float]:
     for a in asked:
         k, n, m = a.queries.shape[1], a.keys.shape[0], a.queries.shape[0]
         times = -(-n // PREFIX_BLOCK) if a.masked else 1
-        seconds += (n + m) * a.columns * grid.order**k * WEIGHT
+        seconds += ((1 if _of_keys(asked) else a.columns) * n + a.columns * m) * grid.order**k * WEIGHT
         seconds += times * k * a.columns * float(grid.nodes) ** (k + 1) * PRODUCT
         seconds += n * PREFIX_BLOCK * PAIR if a.masked else 0.0
         size = max(size, 3.0 * 8 * min(a.columns, 4) * float(grid.nodes) ** k)

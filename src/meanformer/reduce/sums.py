@@ -51,6 +51,11 @@ class AbstractSums(eqx.Module):
         r"""$\sum_jw_j\varphi(q_i\cdot y_j)v_j$; `tokens` has weights."""
 
     @property
+    def mixes_keys(self) -> bool:
+        """Whether keys are averaged instead of values that are functions of them."""
+        return False
+
+    @property
     def for_potentials(self) -> "AbstractSums":
         """How Sinkhorn potentials are solved for."""
         return self
@@ -107,7 +112,8 @@ class Fast(AbstractSums):
     - `tolerance`: the share of a sum that may be left out where blocks of tokens are skipped;
     - `prefix`: tokens in a block of positions, for masked sums; 0 if these are exact;
     - `labels`, `groups`: clusters of tokens that are far apart, each with its own box: the grid is laid over each pair
-      of them. None and 1 if there is one box.
+      of them. None and 1 if there is one box;
+    - `of_keys`: values are linear functions of the keys, which are averaged in their place.
 
     What a grid cannot resolve is NaN, never a wrong number.
     """
@@ -120,6 +126,11 @@ class Fast(AbstractSums):
     prefix: int = eqx.field(static=True)
     labels: Int[Array, " n"] | None = None
     groups: int = eqx.field(static=True, default=1)
+    of_keys: bool = eqx.field(static=True, default=False)
+
+    @property
+    def mixes_keys(self) -> bool:
+        return self.of_keys
 
     def average(
         self, logit: Logit, queries: Float[Array, "m k"], tokens: Tokens, positions: Float[Array, " m"] | None = None
@@ -146,7 +157,8 @@ class Fast(AbstractSums):
         inside, far_queries = outermost(q, jnp.ones(q.shape[0], bool), min(self.far_queries, q.shape[0]))
         logs = jnp.where(core, logs, -jnp.inf)
         if self.labels is None:
-            mean, total, used = grid_average(grid, q, y, logs, tokens.values, inside)
+            values = None if tokens.values is tokens.keys else tokens.values
+            mean, total, used = grid_average(grid, q, y, logs, values, inside)
         else:
             mean, total, used = self._grouped(grid, q, y, logs, tokens.values, inside)
         if logit is minus_squared_distance:

@@ -58,8 +58,12 @@ def run(
     """Run an experiment, by default the tour: the same tokens through every kind of attention.
 
     Prints a table (final radius and its bound, clusters, effective rank, steps, seconds, outcome) and writes
-    tour.png, clusters.gif and tour.json.
+    tour.png, clusters.gif and tour.json. What is compiled is kept in the user's cache folder, which makes the next run
+    faster; `MEANFORMER_CACHE=0` in the environment turns that off.
     """
+    from meanformer.experiments.compiled import keep_compiled
+
+    keep_compiled()  # before JAX is loaded
     from meanformer import _checks as checks
 
     checks.one_of(name, "this experiment", EXPERIMENTS)

@@ -8,150 +8,67 @@ written once here (`fold_tokens`); what is folded is a *reducer* with `start`, `
 - `ArgmaxAverage`: the weighted average over $\arg\max_j c_{ij}$.
 
 A mask is part of the fold: with positions, query i folds only the tokens with $r_j\le s_i$. A token that is
-not seen enters no maximum and no sum, so later tokens never change earlier ones, to the bit.
+not seen enters no maximum and no sum, so later tokens never change earlier ones, to the bit. Blocks of which no query
+sees a token are skipped.
+
+An average needs a shift of its exponents. A running maximum is one, for any logits; where a bound of the logits shows
+that nothing of weight can underflow, the bound is one too, and saves a pass over all pairs (`bounds.py`).
 """
 
-import abc
 from collections.abc import Callable
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .. import _checks as checks
+from .bounds import BOUNDS, average_within, everywhere, widest_spread
+from .exponential import exp_of_negative
+from .reducers import (
+    SMALL_DISTANCE_DIMENSION,
+    SMALL_KEY_DIMENSION,
+    AbstractReducer,
+    ArgmaxAverage,
+    Average,
+    Sum,
+    Tokens,
+    dot,
+    log_weights,
+    minus_squared_distance,
+)
+
+__all__ = [
+    "KEY_BLOCK",
+    "QUERY_BLOCK",
+    "SMALL_DISTANCE_DIMENSION",
+    "SMALL_KEY_DIMENSION",
+    "AbstractReducer",
+    "ArgmaxAverage",
+    "Average",
+    "Sum",
+    "Tokens",
+    "block_counts",
+    "dot",
+    "fold_tokens",
+    "log_weights",
+    "minus_squared_distance",
+]
+
 # One block of logits is QUERY_BLOCK x KEY_BLOCK: 4 MB in float64, which stays in cache.
 QUERY_BLOCK = 512
 KEY_BLOCK = 1024
-# Up to this key dimension logits are formed coordinate by coordinate, so that XLA fuses them with what follows.
-SMALL_KEY_DIMENSION = 8
 
 
-def dot(q: Float[Array, "m k"], k: Float[Array, "n k"]) -> Float[Array, "m n"]:
-    r"""Logits $q_i\cdot k_j$."""
-    if q.shape[1] > SMALL_KEY_DIMENSION:
-        return q @ k.T
-    return sum(q[:, None, i] * k[None, :, i] for i in range(q.shape[1]))  # pyright: ignore[reportReturnType]
+def block_counts(m: int, n: int) -> tuple[int, int]:
+    """The numbers of blocks of `QUERY_BLOCK` queries and of `KEY_BLOCK` tokens, for m queries and n tokens."""
+    return -(-m // QUERY_BLOCK), -(-n // KEY_BLOCK)
 
 
-def minus_squared_distance(q: Float[Array, "m k"], k: Float[Array, "n k"]) -> Float[Array, "m n"]:
-    r"""Logits $-|q_i-k_j|^2$, by differences: the expanded form cancels catastrophically for large norms."""
-    if q.shape[1] > SMALL_KEY_DIMENSION:
-        return -jnp.sum((q[:, None, :] - k[None, :, :]) ** 2, axis=-1)
-    return -sum((q[:, None, i] - k[None, :, i]) ** 2 for i in range(q.shape[1]))  # pyright: ignore
-
-
-def log_weights(weights: Float[Array, " n"]) -> Float[Array, " n"]:
-    r"""$\log w_j$, and minus infinity where $w_j=0$, without a derivative of $\log0$."""
-    some = weights > 0
-    return jnp.where(some, jnp.log(jnp.where(some, weights, 1)), -jnp.inf)
-
-
-class Tokens(eqx.Module):
-    """The side of the sum that is folded: keys, weights (log-weights for `Average`), values, positions; perhaps in
-    blocks along a leading axis.
-    """
-
-    keys: Float[Array, "*blocks n k"]
-    weights: Float[Array, "*blocks n"]
-    values: Float[Array, "*blocks n v"]
-    positions: Float[Array, "*blocks n"] | None = None
-
-
-class AbstractReducer(eqx.Module):
-    """What is folded over the tokens, for a block of queries and a block of tokens at a time."""
-
-    empty_weight: eqx.AbstractVar[float]
-    """The weight of a token that does not count (padding)."""
-
-    @abc.abstractmethod
-    def start(self, m: int, v: int, dtype: Any) -> Any:
-        """The carry before any token."""
-
-    @abc.abstractmethod
-    def step(self, carry: Any, logits: Float[Array, "m n"], seen: Bool[Array, "m n"] | None, tokens: Tokens) -> Any:
-        """The carry after one more block of tokens."""
-
-    @abc.abstractmethod
-    def finish(self, carry: Any) -> Any:
-        """The result, from the carry after all tokens."""
-
-
-def _finite_or_zero(x: Array) -> Array:
-    return jnp.where(jnp.isfinite(x), x, 0)
-
-
-class Average(AbstractReducer):
-    r"""Normalised sum: returns the mean, shape `(m, v)`, and $\log\sum_je^{c_{ij}+\ell_j}$, shape `(m,)`.
-
-    The running maximum is a shift that cancels in the result, so it carries no derivative. A query that sees no
-    token gets mean 0 and log-sum minus infinity.
-    """
-
-    empty_weight: ClassVar[float] = float("-inf")
-
-    def start(self, m: int, v: int, dtype: Any) -> Any:
-        return jnp.full(m, -jnp.inf, dtype), jnp.zeros(m, dtype), jnp.zeros((m, v), dtype)
-
-    def step(self, carry: Any, logits: Array, seen: Array | None, tokens: Tokens) -> Any:
-        top, total, numerator = carry
-        logits = logits + tokens.weights[None, :]
-        if seen is not None:
-            logits = jnp.where(seen, logits, -jnp.inf)
-        new_top = jax.lax.stop_gradient(jnp.maximum(top, logits.max(axis=1)))
-        shift = _finite_or_zero(new_top)
-        kept = jnp.exp(top - shift)
-        p = jnp.exp(logits - shift[:, None])
-        return new_top, kept * total + p.sum(axis=1), kept[:, None] * numerator + p @ tokens.values
-
-    def finish(self, carry: Any) -> tuple[Array, Array]:
-        top, total, numerator = carry
-        some = total > 0
-        safe = jnp.where(some, total, 1)
-        return numerator / safe[:, None], jnp.where(some, _finite_or_zero(top) + jnp.log(safe), -jnp.inf)
-
-
-class Sum(AbstractReducer):
-    r"""Plain sum $\sum_jw_j\varphi(c_{ij})v_j$, shape `(m, v)`."""
-
-    function: Callable[[Array], Array] = eqx.field(static=True)
-    empty_weight: ClassVar[float] = 0.0
-
-    def start(self, m: int, v: int, dtype: Any) -> Any:
-        return jnp.zeros((m, v), dtype)
-
-    def step(self, carry: Any, logits: Array, seen: Array | None, tokens: Tokens) -> Any:
-        p = tokens.weights[None, :] * self.function(logits)
-        if seen is not None:
-            p = jnp.where(seen, p, 0)
-        return carry + p @ tokens.values
-
-    def finish(self, carry: Any) -> Array:
-        return carry
-
-
-class ArgmaxAverage(AbstractReducer):
-    """Weighted average of the values over the tokens of largest logit; ties are shared by weight."""
-
-    empty_weight: ClassVar[float] = 0.0
-
-    def start(self, m: int, v: int, dtype: Any) -> Any:
-        return jnp.full(m, -jnp.inf, dtype), jnp.zeros(m, dtype), jnp.zeros((m, v), dtype)
-
-    def step(self, carry: Any, logits: Array, seen: Array | None, tokens: Tokens) -> Any:
-        top, total, numerator = carry
-        counts = tokens.weights[None, :] > 0
-        logits = jnp.where(counts if seen is None else counts & seen, logits, -jnp.inf)
-        new_top = jnp.maximum(top, logits.max(axis=1))
-        kept = jnp.where(top == new_top, 1, 0).astype(logits.dtype)
-        p = jnp.where(logits == new_top[:, None], tokens.weights[None, :], 0)
-        # While nothing has been seen, everything equals the maximum -inf; weights of unseen tokens stay out.
-        p = jnp.where(jnp.isfinite(new_top)[:, None], p, 0)
-        return new_top, kept * total + p.sum(axis=1), kept[:, None] * numerator + p @ tokens.values
-
-    def finish(self, carry: Any) -> Array:
-        _, total, numerator = carry
-        return numerator / jnp.where(total > 0, total, 1)[:, None]
+def _weighted(reducer: AbstractReducer, tokens: Tokens) -> Tokens:
+    return eqx.tree_at(lambda t: t.values, tokens, reducer.factors(tokens))
 
 
 def _blocks(array: Array, size: int, fill: float | Array = 0.0) -> Array:
@@ -162,40 +79,113 @@ def _blocks(array: Array, size: int, fill: float | Array = 0.0) -> Array:
     return jnp.concatenate([array, padding]).reshape(count, size, *array.shape[1:])
 
 
+def _step(
+    reducer: AbstractReducer,
+    logit: Callable[[Array, Array], Array],
+    carry: Any,
+    q: Array,
+    s: Array | None,
+    tokens: Tokens,
+) -> Any:
+    seen = None if s is None else tokens.positions[:, None] <= s[None, :]  # pyright: ignore
+    return reducer.step(carry, logit(tokens.keys, q), seen, tokens)
+
+
+def _fold_blocks(
+    reducer: AbstractReducer,
+    logit: Callable[[Array, Array], Array],
+    queries: Float[Array, "m k"],
+    tokens: Tokens,
+    positions: Float[Array, " m"] | None,
+    keep: Bool[Array, "query_blocks key_blocks"] | None,
+) -> Any:
+    """`fold_tokens`, block by block: for each block of queries a scan over the blocks of tokens that are kept."""
+    m, n = queries.shape[0], tokens.keys.shape[0]
+    tokens = _weighted(reducer, tokens)
+    many, size = min(m, QUERY_BLOCK), min(n, KEY_BLOCK)
+    # Queries and values are stored by coordinates: whole rows of a block of logits are then formed at once.
+    # What fills the last blocks is never seen and sees nothing.
+    asked = None if positions is None else _blocks(positions, many, -jnp.inf)
+    places = None if positions is None else _blocks(tokens.positions, size, jnp.inf)  # pyright: ignore
+    blocks = (
+        _blocks(tokens.keys, size),
+        _blocks(tokens.weights, size, reducer.empty_weight),
+        _blocks(tokens.values, size).swapaxes(1, 2),
+        places,
+    )
+    if asked is not None:
+        reached = places.min(axis=1)[None, :] <= asked.max(axis=1)[:, None]  # pyright: ignore
+        keep = reached if keep is None else keep & reached
+
+    def fold(q: Array, s: Array | None, kept: Array | None) -> Any:
+        def body(carry: Any, item: Any) -> Any:
+            (keys, weights, values, places), matters = item
+            block = Tokens(keys, weights, values.T, places)
+
+            def advance(carry: Any) -> Any:
+                return _step(reducer, logit, carry, q.T, s, block)
+
+            return advance(carry) if matters is None else jax.lax.cond(matters, advance, lambda c: c, carry), None
+
+        start = reducer.start(many, tokens.values.shape[1], queries.dtype)
+        return reducer.finish(jax.lax.scan(jax.checkpoint(body), start, (blocks, kept))[0])
+
+    folded = jax.lax.map(jax.checkpoint(lambda item: fold(*item)), (_blocks(queries, many).swapaxes(1, 2), asked, keep))
+    return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:])[:m], folded)
+
+
 def fold_tokens(
     reducer: AbstractReducer,
     logit: Callable[[Array, Array], Array],
     queries: Float[Array, "m k"],
     tokens: Tokens,
     positions: Float[Array, " m"] | None = None,
+    keep: Bool[Array, "query_blocks key_blocks"] | None = None,
 ) -> Any:
     """Fold `reducer` over all `tokens` (those with position <= `positions[i]`, if given) for each query.
 
-    Memory is O(m + n) times the width of the values, in both directions of differentiation: blocks are recomputed,
-    not stored.
+    `logit` is symmetric in its two arguments. With `keep`, of shape `block_counts(m, n)`, blocks of `KEY_BLOCK` tokens
+    that are not kept for a block of `QUERY_BLOCK` queries are skipped, in the order given. Memory is O(m + n) times the
+    width of the values, in both directions of differentiation: blocks are recomputed, not stored.
     """
     m, n = queries.shape[0], tokens.keys.shape[0]
-
-    def step(carry: Any, q: Array, s: Array | None, block: Tokens) -> Any:
-        seen = None if s is None else block.positions[None, :] <= s[:, None]  # pyright: ignore
-        return reducer.step(carry, logit(q, block.keys), seen, block)
-
-    def fold(q: Array, s: Array | None) -> Any:
-        start = reducer.start(q.shape[0], tokens.values.shape[1], queries.dtype)
-        if n <= KEY_BLOCK:
-            return reducer.finish(step(start, q, s, tokens))
-        body = jax.checkpoint(lambda carry, block: (step(carry, q, s, block), None))
-        return reducer.finish(jax.lax.scan(body, start, blocks)[0])
-
-    if n > KEY_BLOCK:
-        blocks = Tokens(
-            _blocks(tokens.keys, KEY_BLOCK),
-            _blocks(tokens.weights, KEY_BLOCK, reducer.empty_weight),
-            _blocks(tokens.values, KEY_BLOCK),
-            None if tokens.positions is None else _blocks(tokens.positions, KEY_BLOCK),
+    if keep is not None and keep.shape != block_counts(m, n):
+        checks.refuse(
+            "keep has an entry for each pair of blocks",
+            got=f"shape {keep.shape} for {m} queries and {n} tokens",
+            expected=f"shape {block_counts(m, n)}",
+            remedy="make it with block_counts(m, n), QUERY_BLOCK and KEY_BLOCK",
         )
-    if m <= QUERY_BLOCK:
-        return fold(queries, positions)
-    s_blocks = None if positions is None else _blocks(positions, QUERY_BLOCK)
-    folded = jax.lax.map(jax.checkpoint(lambda qs: fold(*qs)), (_blocks(queries, QUERY_BLOCK), s_blocks))
-    return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:])[:m], folded)
+    if keep is None and block_counts(m, n) == (1, 1):
+        tokens = _weighted(reducer, tokens)
+        start = reducer.start(m, tokens.values.shape[1], queries.dtype)
+        return reducer.finish(_step(reducer, logit, start, queries, positions, tokens))
+    if positions is not None and keep is None:
+        return _fold_in_order(reducer, logit, queries, tokens, positions)
+    if not isinstance(reducer, Average):
+        return _fold_blocks(reducer, logit, queries, tokens, positions, keep)
+
+    def running(queries: Array, tokens: Tokens) -> Any:
+        return _fold_blocks(Average(exp_of_negative), logit, queries, tokens, positions, keep)
+
+    # With a mask, a bound of all tokens would let the later ones change bits of the earlier ones.
+    if positions is not None or logit not in BOUNDS:
+        return running(queries, tokens)
+    bound = BOUNDS[logit](queries, tokens.keys, tokens.weights)
+
+    def bounded(queries: Array, tokens: Tokens) -> Any:
+        return average_within(bound, tokens, partial(_fold_blocks, positions=None, keep=keep))
+
+    narrow = everywhere(bound.spread <= widest_spread(n, queries.dtype))
+    return jax.lax.cond(narrow, bounded, running, queries, tokens)
+
+
+def _fold_in_order(
+    reducer: AbstractReducer, logit: Callable[[Array, Array], Array], queries: Array, tokens: Tokens, positions: Array
+) -> Any:
+    """The masked fold with tokens and queries in the order of their positions: half of the blocks are then skipped."""
+    reducer = Average(exp_of_negative) if isinstance(reducer, Average) else reducer
+    order, asked = jnp.argsort(tokens.positions), jnp.argsort(positions)  # pyright: ignore
+    tokens = jax.tree.map(lambda a: a[order], tokens)
+    folded = _fold_blocks(reducer, logit, queries[asked], tokens, positions[asked], None)
+    return jax.tree.map(lambda a: a[jnp.argsort(asked)], folded)

@@ -270,7 +270,7 @@ def exponential_sums(
 ) -> tuple[Float[Array, "m c"], Float[Array, " m"]]:
     r"""$\sum_je^{\xi_i\cdot\eta_j}c_j$ as sums and log-scales: the sum is the first times $e$ to the second.
 
-    If `of_keys`, there is one column, and the sums of $e^{\xi_i\cdot\eta_j}c_j\eta_j$ come after it, from one spreading.
+    If `of_keys`, there is one column, and the sums of $e^{\xi_i\cdot\eta_j}c_j\eta_j$ come next, from one spreading.
     """
     key_axes, query_axes = keys.axes(grid), queries.axes(grid)
     matrices, bounds = kernels(query_axes, key_axes)

@@ -88,7 +88,7 @@ class DensitySystem(AbstractSystem):
     def states(self, snapshots: Any) -> Density:
         return self.measure(snapshots)
 
-    def between(self, times: Array, saved: Any, k: Any, t: Scalar) -> Any:
+    def between(self, times: Array, saved: Any, k: Any, t: Scalar, fitted: Any = None) -> Any:
         """Linear in time: a mixture of two densities is a density."""
         u = (t - times[k]) / (times[k + 1] - times[k])
         return jax.tree.map(lambda a: (1 - u) * a[k] + u * a[k + 1], saved)

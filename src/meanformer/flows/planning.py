@@ -33,7 +33,7 @@ class Planner:
         self.accuracy = None if accuracy is None else self.plan.accuracy if self.plan else checked_accuracy(accuracy)
         self.stats, self.asked = stats, 0
         if self.accuracy is not None:
-            stats.update({"plans": 0, "sum_error": 0.0})
+            stats.update({"accuracy": self.accuracy, "plans": 0, "sum_error": 0.0})
 
     @property
     def said(self) -> str:

@@ -1,6 +1,7 @@
 """What a solver integrates: the one interface of tokens, Gaussians and densities."""
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +14,8 @@ from .._types import Scalar
 from ..attention.base import AbstractField
 from ..attention.schedule import breaks_of, frozen
 from ..outcome import Ending
+
+Fitted = Callable[["AbstractSystem", Scalar, Any], "AbstractSystem"]
 
 
 class AbstractSystem(eqx.Module):
@@ -76,8 +79,10 @@ class AbstractSystem(eqx.Module):
         """Whether the measure of a snapshot is finite."""
         return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(snapshot))
 
-    def between(self, times: Array, saved: Any, k: Any, t: Scalar) -> Any:
-        """The state at `t`, from the states and velocities at save times `k` and `k + 1`."""
+    def between(self, times: Array, saved: Any, k: Any, t: Scalar, fitted: Fitted = lambda system, t, y: system) -> Any:
+        """The state at `t`, from the states and velocities at save times `k` and `k + 1`; `fitted` gives the system with
+        which a velocity is computed.
+        """
         system = self
         if breaks_of(self.field):  # breaks are save times, so the weights are continuous between two of those
             middle = float(np.asarray(times)[k : k + 2].mean())
@@ -85,7 +90,7 @@ class AbstractSystem(eqx.Module):
 
         def end(i: Array | int) -> tuple[Any, Any]:
             y = system.restored(jax.tree.map(lambda a: a[i], saved))
-            return y, _velocity(system, times[i], y)
+            return y, _velocity(fitted(system, times[i], y), times[i], y)
 
         (y0, v0), (y1, v1) = end(k), end(k + 1)
         h = times[k + 1] - times[k]

@@ -20,6 +20,7 @@ from ..outcome import Outcome
 from .frames import Original
 from .observe import Observer
 from .particles import ParticleSystem
+from .planning import Planner
 from .system import AbstractSystem
 
 if TYPE_CHECKING:
@@ -124,7 +125,9 @@ class Trajectory(eqx.Module):
             k = int(
                 np.clip(np.searchsorted(np.asarray(self.times), float(t), side="right") - 1, 0, len(self.times) - 2)
             )
-        return self.system.measure(self.system.between(self.times, self.saved, k, t))
+        # The sums of a velocity are as accurate as they were in the run.
+        planner = Planner(self.stats.get("accuracy"), {})
+        return self.system.measure(self.system.between(self.times, self.saved, k, t, planner.fitted))
 
     def need_all_tokens(self, asker: str) -> None:
         """Refuse what a sample of the tokens does not tell."""

@@ -28,8 +28,6 @@ from .. import _checks as checks
 from .bounds import BOUNDS, average_within, everywhere, widest_spread
 from .exponential import exp_of_negative
 from .reducers import (
-    SMALL_DISTANCE_DIMENSION,
-    SMALL_KEY_DIMENSION,
     AbstractReducer,
     ArgmaxAverage,
     Average,
@@ -43,8 +41,6 @@ from .reducers import (
 __all__ = [
     "KEY_BLOCK",
     "QUERY_BLOCK",
-    "SMALL_DISTANCE_DIMENSION",
-    "SMALL_KEY_DIMENSION",
     "AbstractReducer",
     "ArgmaxAverage",
     "Average",

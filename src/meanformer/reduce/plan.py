@@ -17,7 +17,9 @@ from .prune import seen_share
 from .sums import AbstractSums, Exact, Fast, Logit
 
 # Seconds: for a pair of exact sums, for a token and an interpolation weight, for a multiplication in a matrix product.
-PAIR, WEIGHT, PRODUCT = 1.6e-9, 1.0e-9, 4e-11
+PAIR, WEIGHT, PRODUCT = 1.6e-9, 1.1e-9, 1e-10
+# Seconds for a token and a coordinate, besides: to find its cell and the weights.
+LOCATE = 3e-8
 ORDERS = (4, 6, 8, 10, 12)
 FAR = (0, 64, 1024)
 # A grid may take this much memory.
@@ -244,7 +246,8 @@ def _grid_cost(grid: Grid, asked: list[Asked]) -> tuple[float, float]:
     for a in asked:
         k, n, m = a.queries.shape[1], a.keys.shape[0], a.queries.shape[0]
         times = -(-n // PREFIX_BLOCK) if a.masked else 1
-        seconds += ((1 if _of_keys(asked) else a.columns) * n + a.columns * m) * grid.order**k * WEIGHT
+        columns = (1 if _of_keys(asked) else a.columns) * n + a.columns * m
+        seconds += columns * grid.order**k * WEIGHT + (columns * LOCATE + (n + m) * LOCATE) * k
         seconds += times * k * a.columns * float(grid.nodes) ** (k + 1) * PRODUCT
         seconds += n * PREFIX_BLOCK * PAIR if a.masked else 0.0
         size = max(size, 3.0 * 8 * min(a.columns, 4) * float(grid.nodes) ** k)
@@ -278,7 +281,8 @@ def _nodes(asked: list[Asked], accuracy: float, margin: float) -> tuple[Grid, fl
 
 def _share(a: Asked, queries: np.ndarray, tolerance: float) -> float:
     """The share of the blocks that count for some queries."""
-    return float(seen_share(a.logit, *map(jnp.asarray, (queries, a.keys, a.logs)), tolerance))
+    q, y, logs = (jnp.asarray(array) for array in (queries, a.keys, a.logs))
+    return float(seen_share(a.logit, q, y, logs, tolerance))
 
 
 def _pruned(asked: list[Asked], nodes: Grid | None, accuracy: float, margin: float, common: float) -> list[Choice]:

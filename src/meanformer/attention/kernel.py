@@ -5,15 +5,19 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .. import _checks as checks
 from .._types import Matrix, Points, Queries, Scalar, Vector, cast, common_dtype
 from ..measures.cloud import PointCloud
 from ..reduce.exact import Tokens, dot, log_weights
+from ..reduce.grid import LARGEST_DIMENSION
 from ..reduce.sums import Logit
 from .base import AbstractLeaf
 from .view import View
+
+# Values are computed from keys if that makes errors larger by no more than this.
+MOST_AMPLIFIED = 30.0
 
 
 class Projections(eqx.Module):
@@ -106,7 +110,8 @@ class AbstractAttention(AbstractLeaf):
         r"""$\sum_jP_{ij}v_j$ for the rows $v_j$ of `values`; normalised kinds take None for the keys of `features`."""
 
     def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
-        if self.normalised and view.sums.mixes_keys:
+        # Only there is it cheaper, and only there did the planner look whether it is right.
+        if self.normalised and view.sums.mixes_keys and not view.causal and self.K.shape[0] == LARGEST_DIMENSION:
             return self._through_keys(mu, x, view)
         return self.mix(mu, x, self.maps.values(mu.points), view)
 
@@ -116,12 +121,20 @@ class AbstractAttention(AbstractLeaf):
         keys = self.features(points, points)[1]
         return (keys[1:] - keys[:1]).T, keys[0]
 
+    def values_of_keys(self) -> tuple[Float[Array, "v k"], Bool[Array, ""]]:
+        """M with V = MF, the keys being Fy + offset; and whether there is one, and it does not amplify errors much."""
+        F, _ = self.key_map()
+        M = self.V @ jnp.linalg.solve(F @ F.T, F).T
+        size = jnp.linalg.norm(self.V)
+        fine = jnp.linalg.norm(self.V - M @ F) <= 1e-10 * size
+        return M, fine & (jnp.linalg.norm(M) * jnp.linalg.norm(F) <= MOST_AMPLIFIED * size)
+
     def _through_keys(self, mu: PointCloud, x: Queries, view: View) -> Float[Array, "m v"]:
         r"""$V\bar y+b=M(\bar k-k_0)+b$ with $M=VF^+$, for keys $k=Fy+k_0$: if $V=MF$, the mean key tells all."""
-        F, offset = self.key_map()
-        M = self.V @ jnp.linalg.solve(F @ F.T, F).T
-        values = (self.mix(mu, x, None, view) - offset[None]) @ M.T
-        return values if self.maps.value_bias is None else values + self.maps.value_bias[None]
+        M, fine = self.values_of_keys()
+        values = (self.mix(mu, x, None, view) - self.key_map()[1][None]) @ M.T
+        values = values if self.maps.value_bias is None else values + self.maps.value_bias[None]
+        return jnp.where(fine, values, jnp.nan)
 
     def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
         return (self.mix(mu, x, jnp.eye(mu.n, dtype=x.dtype), view),)

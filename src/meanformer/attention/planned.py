@@ -12,6 +12,7 @@ from .. import _checks as checks
 from .._types import Scalar, cast, common_dtype, is_traced
 from ..measures.cloud import PointCloud
 from ..reduce.exact import log_weights
+from ..reduce.grid import LARGEST_DIMENSION
 from ..reduce.plan import Asked, choose
 from ..reduce.sums import AbstractSums, Exact, ExactWith, Fast
 from .approximate import Approximate, unwrapped
@@ -92,8 +93,8 @@ def plan(field: AbstractField, mu: PointCloud, accuracy: Any = 1e-6, t: Any = 0.
 
 def planned(
     field: AbstractField, mu: PointCloud, accuracy: Any, t: Any = 0.0, margin: float = 1.0
-) -> tuple[Plan, Float[Array, "n d"]]:
-    """The plan, and the velocities that it gave at the tokens."""
+) -> tuple[Plan, Float[Array, "n d"] | None]:
+    """The plan, and the velocities that it gave at the tokens; None if it is for exact sums."""
     accuracy, t = checked_accuracy(accuracy), checks.scalar(t, "t")
     check_velocity(field, mu, t)
     if is_traced(field, mu, t):
@@ -116,7 +117,7 @@ def planned(
         if error <= accuracy:
             return Plan(choice.sums, accuracy, error, choice.bytes + _bytes(mu), choice.words), velocity
         strict /= 10
-    return Plan(Exact(), accuracy, 0.0, _bytes(mu), "exact sums"), _velocity(field, mu, t)
+    return Plan(Exact(), accuracy, 0.0, _bytes(mu), "exact sums"), None
 
 
 def _bytes(mu: PointCloud) -> float:
@@ -136,16 +137,11 @@ def asked_of(field: AbstractField, mu: PointCloud, t: Scalar) -> list[Asked]:
             masked = view.causal
             if masked and cloud.positions is not None and len(np.unique(np.asarray(cloud.positions))) < cloud.n:
                 continue  # tokens that share a position are not cut into blocks: exact sums
-            found.append(Asked(leaf.logit, queries, keys, logs, columns, masked, averages, _of_keys(leaf)))
+            of_keys = leaf.normalised and leaf.K.shape[0] <= leaf.K.shape[1] and bool(leaf.values_of_keys()[1])
+            found.append(Asked(leaf.logit, queries, keys, logs, columns, masked, averages, of_keys))
+            if isinstance(leaf, Sinkhorn):  # keys query as well
+                found.append(Asked(leaf.logit, keys, queries, logs, columns, masked, averages, of_keys))
     return found
-
-
-def _of_keys(leaf: AbstractAttention) -> bool:
-    """Whether the values are linear functions of the keys, with a matrix that does not amplify errors much."""
-    F, V = np.asarray(leaf.key_map()[0], float), np.asarray(leaf.V, float)
-    if not leaf.normalised or F.shape[0] > F.shape[1] or np.linalg.cond(F) > 30:
-        return False
-    return bool(np.linalg.norm(V - V @ np.linalg.pinv(F) @ F) <= 1e-12 * np.linalg.norm(V))
 
 
 @eqx.filter_jit
@@ -170,6 +166,8 @@ def sampled_error(
     distance = np.linalg.norm(points - points.mean(axis=0), axis=1)
     far = np.argpartition(distance, max(mu.n - OUTERMOST, 0))[-OUTERMOST:]
     rows = jnp.asarray(np.concatenate([drawn, far]))
+    # In a narrow dtype exact sums would be less accurate than what they are to check.
+    field, mu, t = cast((field, mu, t), jax.dtypes.canonicalize_dtype(float))
     exact = np.asarray(_at(Approximate(field, ExactWith(sums)), mu, rows, t))
     error = np.abs(np.asarray(velocity)[np.asarray(rows)] - exact).max()
     scale = np.sqrt((exact[: len(drawn)] ** 2).sum(axis=1).mean())
@@ -194,8 +192,26 @@ def usage(field: Approximate, mu: PointCloud, t: Scalar) -> Scalar:
     if not isinstance(field.sums, Fast):
         return jnp.zeros(())
     used = [jnp.zeros((), mu.points.dtype)]
-    for leaf, cloud, _ in problems(field, mu, t, View(mu.positions), AbstractAttention):
-        if isinstance(leaf, (*EXPONENTIAL, Sigmoid)):
-            queries, keys = leaf.features(cloud.points, cloud.points)
-            used.append(field.sums.usage(leaf.logit, queries, keys, cloud.weights, not isinstance(leaf, Sigmoid)))
+    for leaf, cloud, view in problems(field, mu, t, View(mu.positions), AbstractAttention):
+        if not isinstance(leaf, (*EXPONENTIAL, Sigmoid)) or (isinstance(leaf, Sinkhorn) and view.causal):
+            continue
+        q, y = leaf.features(cloud.points, cloud.points)
+        averages = not isinstance(leaf, Sigmoid)
+        used.append(field.sums.usage(leaf.logit, q, y, cloud.weights, averages, view.causal))
+        if isinstance(leaf, Sinkhorn):  # keys query as well
+            used.append(field.sums.usage(leaf.logit, y, q, cloud.weights, averages, view.causal))
+        if field.sums.mixes_keys and leaf.normalised and leaf.K.shape[0] == LARGEST_DIMENSION and not view.causal:
+            used.append(jnp.where(leaf.values_of_keys()[1], 0, jnp.inf).astype(used[0].dtype))
     return jax.lax.stop_gradient(jnp.stack(used).max())
+
+
+def check_plan(plan: Plan, mu: PointCloud) -> None:
+    """Refuse a plan that was made for another number of tokens, where that matters."""
+    labels = getattr(plan.sums, "labels", None)
+    if labels is not None and labels.shape[0] != mu.n:
+        checks.refuse(
+            "this plan knows the clusters of other tokens",
+            got=f"a plan for {labels.shape[0]} tokens, and {mu.n} tokens",
+            expected="one number of tokens",
+            remedy="plan again: mf.plan(field, tokens, accuracy)",
+        )

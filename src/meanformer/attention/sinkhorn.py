@@ -103,8 +103,9 @@ class Sinkhorn(AbstractAttention):
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"] | None, view: View) -> Float[Array, "m v"]:
         s = view.query_positions(mu)
-        if s is None or values is None:
+        if s is None:
             return self._mix_with(mu, self.potentials(mu, sums=view.sums.for_potentials).g, x, values, view.sums)
+        assert values is not None
         return self._prefix_mix(mu, x, values, s)[0]
 
     @property

@@ -115,6 +115,7 @@ def _check_runs(run_tokens: Any, run_gaussian: Any) -> None:
             expected="mf.gaussian_gap(mf.flow(field, tokens, t1), mf.flow(field, gaussian, t1))",
             remedy="pass the two runs in this order",
         )
+    run_tokens.need_all_tokens("gaussian_gap")
     dimensions = [run.system.mu.d for run in (run_tokens, run_gaussian)]
     if dimensions[0] != dimensions[1]:
         checks.refuse(

@@ -25,7 +25,7 @@ from .endless import endless_run, with_fate
 from .frames import Rescaled
 from .gaussians import GaussianSystem
 from .observe import checked_observer
-from .planning import checked_plan, with_sums
+from .planning import STATES_IN_A_STEP, checked_plan, with_sums
 from .run import host_run, traced_run
 from .save import resolve_save
 from .setup import checked_control, checked_system, pieces, schedule_is_traced, with_breaks
@@ -34,8 +34,6 @@ from .stop import resolve_stop
 from .trajectory import Trajectory
 
 TRACED_STEPS = 4096
-# Stages, errors and copies of the state, and queries, keys and values, while a step is made.
-STATES_IN_A_STEP = 32
 
 
 def flow(

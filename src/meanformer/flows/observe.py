@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from .. import _checks as checks
-from .._types import Scalar, as_array
+from .._types import Scalar, as_array, is_traced
 from .particles import ParticleSystem
 from .system import AbstractSystem
 
@@ -80,8 +80,9 @@ def checked_observer(sample: Any, observers: Any, system: AbstractSystem, t: Sca
             )
         functions = dict(STATISTICS)
         if sample < system.mu.n:
-            visible = np.asarray(system.mu.weights) > 0
-            chosen = np.random.default_rng(0).choice(np.flatnonzero(visible), min(sample, visible.sum()), replace=False)
+            weights = system.mu.weights
+            visible = np.arange(system.mu.n) if is_traced(weights) else np.flatnonzero(np.asarray(weights) > 0)
+            chosen = np.random.default_rng(0).choice(visible, min(sample, visible.size), replace=False)
             tokens = as_array(np.sort(chosen))
     if observers is not None:
         if not isinstance(observers, dict) or not all(

@@ -6,9 +6,9 @@ import equinox as eqx
 import numpy as np
 
 from .. import _checks as checks
-from .._types import Scalar
+from .._types import Scalar, is_traced
 from ..attention.approximate import Approximate, unwrapped
-from ..attention.planned import Plan, asked_of, checked_accuracy, planned, usage
+from ..attention.planned import Plan, asked_of, check_plan, checked_accuracy, planned, usage
 from .particles import ParticleSystem
 from .system import AbstractSystem
 
@@ -18,6 +18,10 @@ MARGIN, SMALL_MARGIN = 2.0, 1.4
 # It is made again when the ranges have come this close to what it covers, or have fallen so far below.
 OUTGROWN, OVERSIZED = 0.94, 0.3
 
+# How much wider than usual a plan is made when a run seems to leave it.
+WIDEST = 4.0
+# Stages, errors and copies of the state, and queries, keys and values, while a step is made.
+STATES_IN_A_STEP = 32
 # Where exact sums were the best choice, it is made again after so many segments (or layers).
 LOOK_AGAIN = 8
 
@@ -32,8 +36,11 @@ class Planner:
         self.plan = accuracy if isinstance(accuracy, Plan) else None
         self.accuracy = None if accuracy is None else self.plan.accuracy if self.plan else checked_accuracy(accuracy)
         self.stats, self.asked = stats, 0
+        self.margin = 1.0
         if self.accuracy is not None:
             stats.update({"accuracy": self.accuracy, "plans": 0, "sum_error": 0.0})
+        if self.plan is not None:
+            stats.update({"sum_error": self.plan.error, "sums": self.plan.words})
 
     @property
     def said(self) -> str:
@@ -42,7 +49,7 @@ class Planner:
 
     def fitted(self, system: AbstractSystem, t: Scalar, y: Any) -> AbstractSystem:
         """The system with sums that have the accuracy at the state `y`."""
-        if self.accuracy is None or not isinstance(system, ParticleSystem):
+        if self.accuracy is None or not isinstance(system, ParticleSystem) or is_traced(system, t, y):
             return system
         field = unwrapped(system.field)
         tokens = system.mu.with_points(system.tokens(t, y))
@@ -50,11 +57,24 @@ class Planner:
             return system
         if self.plan is None or not self._fits(Approximate(field, self.plan.sums), tokens, t):
             margin = MARGIN if all(a.keys.shape[1] < 3 for a in asked_of(field, tokens, t)) else SMALL_MARGIN
-            self.plan = planned(field, tokens, self.accuracy, t, margin)[0]
+            self.plan = planned(field, tokens, self.accuracy, t, margin * self.margin)[0]
+            checks.fits_in_memory(
+                f"a run of {system.summary()} with {self.plan.words}",
+                STATES_IN_A_STEP * system.state_bytes + self.plan.bytes,
+                "fewer tokens, or a lower accuracy",
+            )
             self.stats["plans"] += 1
             self.stats["sum_error"] = max(self.stats["sum_error"], self.plan.error)
             self.stats["sums"] = self.plan.words
         return with_sums(system, self.plan)
+
+    def wider(self, system: AbstractSystem, t: Scalar, y: Any) -> AbstractSystem:
+        """The system with a plan that covers more; exact sums when that has been tried."""
+        self.plan, self.margin = None, 2 * self.margin
+        if self.margin <= WIDEST:
+            return self.fitted(system, t, y)
+        self.stats["sums"], self.accuracy = "exact sums", None
+        return eqx.tree_at(lambda s: s.field, system, unwrapped(system.field))
 
     def _fits(self, field: Approximate, tokens: Any, t: Scalar) -> bool:
         assert self.plan is not None
@@ -83,7 +103,9 @@ def checked_plan(accuracy: Any, system: AbstractSystem, traced: bool) -> None:
             expected="a PointCloud",
             remedy="leave accuracy out",
         )
-    if not isinstance(accuracy, Plan):
+    if isinstance(accuracy, Plan):
+        check_plan(accuracy, system.mu)
+    else:
         checked_accuracy(accuracy)
         if traced:
             checks.refuse(

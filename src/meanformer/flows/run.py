@@ -58,7 +58,7 @@ def traced_run(
     accepted = rejected = jnp.zeros((), int)
     for piece, end in pieces:
         segment = run_segment(
-            piece, solver, control, rules, adjoint, limit, y, t, end, _first_step(t, end), times, observer
+            piece, solver, control, rules, adjoint, limit, y, t, end, _first_step(t, end), times, observer, traced=True
         )
         # A piece after a failed one does not count: its rows and its state stay as they were.
         alive = ending == Ending.REACHED
@@ -109,7 +109,7 @@ def host_run(
         rows[0] = jax.tree.map(np.asarray, recorded(observer, system, t0, y))
     stats: dict[str, Any] = {"steps": 0, "rejected": 0, "segments": 0}
     adjoint = diffrax.DirectAdjoint()
-    usual = segment_steps(system.size, accuracy is not None)
+    before = t, y
     planner = Planner(accuracy, stats)
 
     def keep(segment: Segment, start: float) -> None:
@@ -123,14 +123,19 @@ def host_run(
         bar.say(planner.said)
         ending = look_at_sinkhorn(piece, t, y, stats)
         while not done and ending == Ending.REACHED:
-            budget = min(usual, limit - stats["steps"] - stats["rejected"])
+            gridded, before = isinstance(piece.field, Approximate), (t, y)
+            budget = min(segment_steps(system.size, gridded), limit - stats["steps"] - stats["rejected"])
             if budget <= 0:
                 ending = Ending.STEP_LIMIT
                 break
-            gridded = isinstance(piece.field, Approximate)
             segment = run_segment(
                 piece, solver, control, rules, adjoint, budget, y, t, end, dt, times, observer, gridded
             )
+            if gridded and int(segment.ending) in (Ending.NOT_FINITE, Ending.STEP_TOO_SMALL):
+                # Perhaps a stage left the plan: not an outcome before wider plans, and exact sums, say so too.
+                piece = planner.wider(piece, t, y)
+                stats["rejected"] += int(segment.accepted) + int(segment.rejected)
+                continue
             keep(segment, float(t))
             stats["steps"] += int(segment.accepted)
             stats["rejected"] += int(segment.rejected)
@@ -149,7 +154,7 @@ def host_run(
         if ending != Ending.REACHED:
             break
     stats["seconds"] = clock.monotonic() - began
-    return _assemble(system, known, rows, t0, t, y, ending, stats, observer)
+    return _assemble(system, known, rows, t0, t, y, ending, stats, observer, before)
 
 
 @eqx.filter_jit
@@ -167,6 +172,7 @@ def _assemble(
     ending: Ending,
     stats: dict[str, Any],
     observer: Observer,
+    before: tuple[Scalar, Any],
 ) -> Trajectory:
     """The trajectory up to where it is resolved; a run that ended between save times keeps its last state too."""
     final = jax.tree.map(np.asarray, _saved(system, t, y))
@@ -176,10 +182,8 @@ def _assemble(
         kept.append((float(t), jax.tree.map(np.asarray, recorded(observer, system, t, y))))
     if not kept:  # not even the first save time is resolved: the start is
         kept.append((float(t0), jax.tree.map(np.asarray, recorded(observer, system, t0, system.start()))))
-    if not whole:  # of a sampled run the start is the last whole state that is known
-        final = (
-            kept[-1][1][0] if observer.tokens is None else jax.tree.map(np.asarray, _saved(system, t0, system.start()))
-        )
+    if not whole:  # of a sampled run the start of the last segment is the last whole state that is known
+        final = kept[-1][1][0] if observer.tokens is None else jax.tree.map(np.asarray, _saved(system, *before))
     saved = stacked([row for _, row in kept])
     times = jnp.asarray([time for time, _ in kept], t.dtype)
     outcome = Outcome(jnp.asarray(int(ending)), t)

@@ -110,10 +110,19 @@ def run_segment(
     times: Float[Array, " times"],
     observer: Observer,
     planned: bool = False,
+    traced: bool = False,
 ) -> Segment:
     """Integrate from `t` towards `t1`, for at most `max_steps` steps, and no longer than the plan of the sums lasts."""
     if isinstance(system, ParticleSystem) and not isinstance(system.space, Euclidean):
         solver = Retracting(solver, system.retract)
+
+    def record(now: Scalar, y: Any, args: Any) -> Any:
+        if traced:
+            return observer.record(system, now, y)
+        # On the host only later times are asked for: the others cost nothing.
+        empty = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(observer.record, system, now, y))
+        return jax.lax.cond(now > t, lambda: observer.record(system, now, y), lambda: empty)
+
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(system.velocity),  # pyright: ignore[reportArgumentType]
         solver,
@@ -124,7 +133,7 @@ def run_segment(
         saveat=diffrax.SaveAt(
             subs=[
                 # Times outside this segment are moved to its ends, to keep one shape; their rows are not used.
-                diffrax.SubSaveAt(ts=jnp.clip(times, t, t1), fn=lambda t, y, args: observer.record(system, t, y)),
+                diffrax.SubSaveAt(ts=jnp.clip(times, t, t1), fn=record),
                 diffrax.SubSaveAt(t1=True),
                 diffrax.SubSaveAt(steps=True, fn=lambda t, y, args: None),
             ]
@@ -141,7 +150,8 @@ def run_segment(
     accepted = solution.stats["num_accepted_steps"]
     before = jnp.where(accepted > 1, step_times[jnp.maximum(accepted - 2, 0)], t)
     finite = is_finite(system.measure(y))
-    outgrown = solution.event_mask[-1] if planned else jnp.asarray(False)  # pyright: ignore[reportOptionalSubscript]
+    fired = solution.event_mask if planned else [jnp.asarray(False)]
+    outgrown = jnp.asarray(fired[-1]) & ~jnp.any(jnp.asarray([*fired[:-1], False]))  # pyright: ignore
     ending = jnp.select(
         [
             ~finite,

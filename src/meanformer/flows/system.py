@@ -80,8 +80,8 @@ class AbstractSystem(eqx.Module):
         return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(snapshot))
 
     def between(self, times: Array, saved: Any, k: Any, t: Scalar, fitted: Fitted = lambda system, t, y: system) -> Any:
-        """The state at `t`, from the states and velocities at save times `k` and `k + 1`; `fitted` gives the system with
-        which a velocity is computed.
+        """The state at `t`, from the states and velocities at save times `k` and `k + 1`; `fitted` gives the system
+        with which a velocity is computed.
         """
         system = self
         if breaks_of(self.field):  # breaks are save times, so the weights are continuous between two of those

@@ -164,10 +164,9 @@ def choose(asked: list[Asked], accuracy: float, margin: float, exact_only: bool 
 
 
 def _of_keys(asked: list[Asked]) -> bool:
-    """Whether all values are averages of keys, and it pays: in three dimensions columns are dear."""
-    return (
-        all(a.of_keys and not a.masked for a in asked) and max(a.queries.shape[1] for a in asked) == LARGEST_DIMENSION
-    )
+    """Whether values are averages of keys, where that pays: in three dimensions columns are dear."""
+    dear = [a for a in asked if a.queries.shape[1] == LARGEST_DIMENSION and not a.masked]
+    return bool(dear) and all(a.of_keys for a in dear)
 
 
 def _best(options: list[Choice]) -> Choice:
@@ -218,7 +217,7 @@ def _grids(
         widest, legal = 0.0, True
         for a in asked:
             ranges = margin * _boxes(a, far, labels).ranges
-            slack = float(np.ptp(a.logs[np.isfinite(a.logs)]) / 2) if a.masked else 0.0
+            slack = _prefix_slack(a) if a.masked else 0.0
             legal = legal and np.isfinite(ranges).all() and ranges.sum(axis=-1).max() + slack <= range_limit(_dtype())
             widest = max(widest, float(ranges.max()))
         if not legal:
@@ -234,6 +233,14 @@ def _grids(
     return found
 
 
+def _prefix_slack(a: Asked) -> float:
+    """Half the range of the log-weights that `prefix.prefix_average` has, tilted by the centre of the queries."""
+    q, present = _as_dot(a), np.isfinite(a.logs)
+    logs = a.logs if a.logit is dot else a.logs - (a.keys**2).sum(axis=1)
+    centre = (q.max(axis=0) + q.min(axis=0)) / 2
+    return float(np.ptp((logs + a.keys @ centre)[present]) / 2)
+
+
 def _grid_for(order: int, k: int, accuracy: float, widest: float) -> Grid:
     """The grid of an order that covers a range of logits."""
     reach = reach_for(order, k, accuracy / 2)
@@ -246,7 +253,7 @@ def _grid_cost(grid: Grid, asked: list[Asked]) -> tuple[float, float]:
     for a in asked:
         k, n, m = a.queries.shape[1], a.keys.shape[0], a.queries.shape[0]
         times = -(-n // PREFIX_BLOCK) if a.masked else 1
-        columns = (1 if _of_keys(asked) else a.columns) * n + a.columns * m
+        columns = (1 if k == LARGEST_DIMENSION and _of_keys(asked) else a.columns) * n + a.columns * m
         seconds += columns * grid.order**k * WEIGHT + (columns * LOCATE + (n + m) * LOCATE) * k
         seconds += times * k * a.columns * float(grid.nodes) ** (k + 1) * PRODUCT
         seconds += n * PREFIX_BLOCK * PAIR if a.masked else 0.0

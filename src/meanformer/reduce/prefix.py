@@ -6,6 +6,7 @@ queries reads them off the grid, and adds the tokens of its own block that it se
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -13,6 +14,32 @@ from jaxtyping import Array, Float
 from .._types import Scalar
 from .exact import Average, Tokens, fold_tokens, minus_squared_distance
 from .grid import SHARED_COLUMNS, Boxed, Grid, grid_usage, kernels, range_limit, read_off, spread
+
+
+class Prefixes(eqx.Module):
+    """Queries and keys in their boxes, and the log-weights tilted by the centre of the queries."""
+
+    queries: Boxed
+    keys: Boxed
+    logs: Float[Array, " n"]
+
+    def __init__(self, q: Float[Array, "n k"], y: Float[Array, "n k"], logs: Float[Array, " n"]):
+        present = jnp.isfinite(logs)
+        self.queries, self.keys = Boxed(q, jnp.ones(q.shape[0], bool)), Boxed(y, present)
+        self.logs = jnp.where(present, logs + self.keys.offsets @ self.queries.centre, -jnp.inf)
+
+    @property
+    def top(self) -> Scalar:
+        """The largest log-weight."""
+        return jax.lax.stop_gradient(jnp.max(self.logs))
+
+    def usage(self, grid: Grid) -> Scalar:
+        """What `grid_usage` says; and a prefix may consist of the lightest tokens only, whose weights must not
+        underflow beside the heaviest.
+        """
+        lightest = jnp.min(jnp.where(jnp.isfinite(self.logs), self.logs, self.top)) - self.top
+        floating = (jnp.sum(self.queries.half * self.keys.half) - lightest / 2) / range_limit(self.logs.dtype)
+        return jnp.maximum(grid_usage(grid, self.queries, self.keys), floating)
 
 
 def prefix_average(
@@ -31,16 +58,12 @@ def prefix_average(
     `q`, `y` and `logs` are queries, keys and log-weights with logit $q\cdot y$. Where positions are shared, all is NaN.
     """
     assert tokens.positions is not None
-    n = q.shape[0]
     order = jnp.argsort(positions)
     in_order = positions[order]
     legal = (positions == tokens.positions).all() & (in_order[1:] > in_order[:-1]).all()
-    boxed_q = Boxed(q[order], jnp.ones(n, bool))
-    present = jnp.isfinite(logs[order])
-    boxed_y = Boxed(y[order], present)
-    tilted = jnp.where(present, logs[order] + boxed_y.offsets @ boxed_q.centre, -jnp.inf)
-    top = jax.lax.stop_gradient(jnp.max(tilted))
-    weights = jnp.exp(tilted - top)
+    boxes = Prefixes(q[order], y[order], logs[order])
+    boxed_q, boxed_y, top = boxes.queries, boxes.keys, boxes.top
+    weights = jnp.exp(boxes.logs - top)
     values = tokens.values[order]
     middle = jax.lax.stop_gradient(weights @ values / weights.sum())
     columns = jnp.concatenate([weights[:, None], weights[:, None] * (values - middle[None])], axis=1)
@@ -62,11 +85,7 @@ def prefix_average(
     share = jnp.exp(log_before - safe_total)[:, None], jnp.exp(log_inside - safe_total)[:, None]
     mean = share[0] * jnp.where(some[:, None], before, 0) + share[1] * inside
     back = jnp.argsort(order)
-    # A prefix may consist of the lightest tokens only: their weights must not underflow beside the heaviest.
-    lightest = jnp.min(jnp.where(present, tilted, top)) - top
-    floating = (jnp.sum(boxed_q.half * boxed_y.half) - lightest / 2) / range_limit(q.dtype)
-    used = jnp.where(legal, jnp.maximum(grid_usage(grid, boxed_q, boxed_y), floating), jnp.inf)
-    return mean[back], total[back], used
+    return mean[back], total[back], jnp.where(legal, boxes.usage(grid), jnp.inf)
 
 
 def _prefix_sums(

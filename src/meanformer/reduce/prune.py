@@ -43,7 +43,7 @@ def order_of(points: Float[Array, "n k"]) -> Int[Array, " n"]:
     ranks = [jnp.argsort(jnp.argsort(points[:, a])) for a in range(k)]
     if k == 1:
         return jnp.argsort(ranks[0])
-    bits = min(62 // k, max(1, (n - 1).bit_length()))
+    bits = min((8 * ranks[0].dtype.itemsize - 2) // k, max(1, (n - 1).bit_length()))
     low = max(0, (n - 1).bit_length() - bits)
     code = jnp.zeros(n, ranks[0].dtype)
     for bit in range(bits):

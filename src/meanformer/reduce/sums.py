@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._types import Scalar, cast
-from .exact import Average, Sum, Tokens, dot, fold_tokens, minus_squared_distance
+from .exact import Average, Sum, Tokens, dot, fold_tokens, log_weights, minus_squared_distance
 from .grid import LARGEST_DIMENSION, Boxed, Grid, grid_average, grid_usage
 from .nodes import node_sum, node_usage
-from .prefix import prefix_average
+from .prefix import Prefixes, prefix_average
 from .prune import pruned_average
 
 Logit = Callable[[Array, Array], Array]
@@ -219,11 +219,19 @@ class Fast(AbstractSums):
         keys: Float[Array, "n k"],
         weights: Float[Array, " n"],
         averages: bool,
+        masked: bool,
     ) -> Scalar:
         """The ranges of logits relative to what the grid resolves (see `average` and `summed`); 0 without one."""
         grid = self.grid if averages else self.nodes
-        if grid is None or queries.shape[1] > LARGEST_DIMENSION:
+        exact = masked and not (averages and self.prefix)
+        if grid is None or exact or queries.shape[1] > LARGEST_DIMENSION:
             return jnp.zeros((), queries.dtype)
+        if queries.dtype != _wide():
+            wide = cast((queries, keys, weights), _wide())
+            return self.usage(logit, *wide, averages, masked).astype(queries.dtype)
+        if masked:
+            q, y, logs = as_dot(logit, queries, Tokens(keys, log_weights(weights), keys))
+            return Prefixes(q, y, logs).usage(grid)
         if not averages:
             y, q = Boxed(keys, weights > 0), Boxed(queries, jnp.ones(queries.shape[0], bool))
             return node_usage(grid, q, y)

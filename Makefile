@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test study theory mutants lint typecheck clean
+.PHONY: help venv demo test study theory bench mutants lint typecheck clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ study: $(VENV)/.dev ## measure Gaussian fates: ranks, blow-up times, seconds, ag
 theory: $(VENV)/.dev ## measure bounds, rates and densities on many systems (about half an hour)
 	@$(BIN)/python -m benchmarks.theory
 
+bench: $(VENV)-bench/.bench ## measure speed against torch, KeOps, geomloss, ott: benchmarks/RESULTS.md (an hour)
+	@$(VENV)-bench/bin/python -m benchmarks
+
 mutants: $(VENV)/.dev ## check that the suite catches deliberate mistakes (long)
 	@$(BIN)/python tests/mutations/run.py
 
@@ -38,7 +41,7 @@ typecheck: $(VENV)/.dev ## check types
 	@$(BIN)/pyright --pythonpath $(BIN)/python
 
 clean: ## remove .venv, caches and builds (runs/ is kept)
-	rm -rf $(VENV) build dist .hypothesis .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-bench build dist .hypothesis .pytest_cache .ruff_cache
 	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # Stamps, so that a second `make` installs nothing unless pyproject.toml has changed.
@@ -59,3 +62,10 @@ $(VENV)/.dev: $(VENV)/.made pyproject.toml
 	@echo "==> Installing meanformer with the developer tools (a few minutes the first time)"
 	@$(PIP) install -e ".[dev]"
 	@touch $(VENV)/.base $@
+
+# An environment of its own, made afresh when pyproject.toml has changed: the others never see torch.
+$(VENV)-bench/.bench: pyproject.toml
+	@echo "==> Creating $(VENV)-bench with torch, KeOps and geomloss (several minutes, a gigabyte)"
+	@$(PYTHON) -m venv --clear $(VENV)-bench
+	@$(VENV)-bench/bin/python -m pip --disable-pip-version-check --quiet install -e ".[bench]"
+	@touch $@

@@ -51,6 +51,7 @@ SPHERE = "tests/flows/test_sphere_flow.py"
 OUTCOMES = "tests/flows/test_flow_outcomes.py"
 GRADIENTS = "tests/flows/test_flow_gradients.py"
 SUMS = "tests/reduce/test_exact_sums.py"
+BRANCHES = "tests/reduce/test_exact_branches.py"
 CLOUDS = "tests/measures/test_clouds.py"
 LAWS = "tests/measures/test_laws.py"
 BOUND = "tests/diagnostics/test_support_bound.py"
@@ -69,13 +70,13 @@ MUTANTS = [
     Mutant(
         "half_distance",
         "factor 2 dropped: half the squared distance",
-        (("reduce/exact.py", "return -sum((q[:, None, i]", "return -0.5 * sum((q[:, None, i]"),),
+        (("reduce/reducers.py", "return -sum((q[:, None, i]", "return -0.5 * sum((q[:, None, i]"),),
         (f"{FIELDS}::test_velocity[l2]",),
     ),
     Mutant(
         "half_distance_large_k",
-        "the same for key dimensions above 8",
-        (("reduce/exact.py", "return -jnp.sum((q[:, None, :]", "return -0.5 * jnp.sum((q[:, None, :]"),),
+        "the same for key dimensions above 16",
+        (("reduce/reducers.py", "return -jnp.sum((q.T[:, :, None]", "return -0.5 * jnp.sum((q.T[:, :, None]"),),
         (f"{SUMS}::test_logits_of_any_key_dimension",),
     ),
     Mutant(
@@ -83,7 +84,7 @@ MUTANTS = [
         "distances are not squared",
         (
             (
-                "reduce/exact.py",
+                "reduce/reducers.py",
                 "return -sum((q[:, None, i] - k[None, :, i]) ** 2 for",
                 "return -sum(jnp.abs(q[:, None, i] - k[None, :, i]) for",
             ),
@@ -127,7 +128,7 @@ MUTANTS = [
     Mutant(
         "log_weights_ignored",
         "weights ignored by the normalised kinds",
-        (("reduce/exact.py", "jnp.log(jnp.where(some, weights, 1))", "jnp.zeros_like(weights)"),),
+        (("reduce/reducers.py", "jnp.log(jnp.where(some, weights, 1))", "jnp.zeros_like(weights)"),),
         (f"{FIELDS}::test_velocity[softmax]",),
     ),
     Mutant(
@@ -147,7 +148,7 @@ MUTANTS = [
         "a token of zero weight counts as one of weight one",
         (
             (
-                "reduce/exact.py",
+                "reduce/reducers.py",
                 "jnp.log(jnp.where(some, weights, 1)), -jnp.inf)",
                 "jnp.log(jnp.where(some, weights, 1)), 0)",
             ),
@@ -157,7 +158,7 @@ MUTANTS = [
     Mutant(
         "zero_weight_maximum",
         "hardmax looks at tokens of zero weight",
-        (("reduce/exact.py", "counts = tokens.weights[None, :] > 0", "counts = tokens.weights[None, :] >= 0"),),
+        (("reduce/reducers.py", "counts = tokens.weights[:, None] > 0", "counts = tokens.weights[:, None] >= 0"),),
         (f"{COMBINATIONS}::test_zero_weight_acts_on_nobody", SUMS),
     ),
     Mutant(
@@ -165,9 +166,9 @@ MUTANTS = [
         "hardmax shares ties equally, not by weight",
         (
             (
-                "reduce/exact.py",
-                "logits == new_top[:, None], tokens.weights[None, :], 0)",
-                "logits == new_top[:, None], jnp.ones_like(tokens.weights)[None, :], 0)",
+                "reduce/reducers.py",
+                "logits == new_top[None, :], tokens.weights[:, None], 0)",
+                "logits == new_top[None, :], jnp.ones_like(tokens.weights)[:, None], 0)",
             ),
         ),
         (f"{CONVENTIONS}::test_hardmax_shares_ties_by_weight",),
@@ -175,7 +176,7 @@ MUTANTS = [
     Mutant(
         "maximum_not_rescaled",
         "blocked average: what was summed is not rescaled to the new maximum",
-        (("reduce/exact.py", "kept = jnp.exp(top - shift)", "kept = jnp.ones_like(top)"),),
+        (("reduce/reducers.py", "kept = jnp.exp(top - shift)", "kept = jnp.ones_like(top)"),),
         (f"{SUMS}::test_blocks_equal_dense",),
     ),
     Mutant(
@@ -184,8 +185,8 @@ MUTANTS = [
         (
             (
                 "reduce/exact.py",
-                "_blocks(tokens.weights, KEY_BLOCK, reducer.empty_weight)",
-                "_blocks(tokens.weights, KEY_BLOCK)",
+                "_blocks(tokens.weights, size, reducer.empty_weight)",
+                "_blocks(tokens.weights, size)",
             ),
         ),
         (f"{SUMS}::test_blocks_equal_dense",),
@@ -204,9 +205,39 @@ MUTANTS = [
     ),
     # Masks
     Mutant(
+        "bound_beyond_its_limit",
+        "blocked average: the bound is used although terms that matter underflow",
+        (("reduce/bounds.py", "- math.log(n)", "- math.log(n) + 9e9"),),
+        (f"{BRANCHES}::test_both_branches_on_both_sides_of_the_limit",),
+    ),
+    Mutant(
+        "bound_without_its_middle",
+        "blocked average: the middle of the keys is not added back to the log-sum",
+        (("reduce/bounds.py", "queries @ middle + s, 2 *", "s, 2 *"),),
+        (f"{BRANCHES}::test_both_branches_on_both_sides_of_the_limit",),
+    ),
+    Mutant(
+        "middle_without_derivative",
+        "the middle of the keys is added back to the log-sum without the derivative in the queries",
+        (("reduce/bounds.py", "queries @ middle + s, 2 *", "jax.lax.stop_gradient(queries @ middle) + s, 2 *"),),
+        (f"{BRANCHES}::test_derivatives_of_both_branches",),
+    ),
+    Mutant(
+        "nothing_skipped",
+        "blocks are folded that are not kept, or that no query sees",
+        (("reduce/exact.py", "if matters is None else", "if True else"),),
+        (f"{BRANCHES}::test_blocks_that_are_not_kept",),
+    ),
+    Mutant(
+        "skip_by_the_last_token",
+        "a block is skipped unless all of its tokens are seen",
+        (("reduce/exact.py", "places.min(axis=1)[None, :]", "places.max(axis=1)[None, :]"),),
+        (f"{BRANCHES}::test_blocks_of_the_future_are_skipped", SUMS),
+    ),
+    Mutant(
         "mask_strict",
         "mask < for <=: a token does not see itself",
-        (("reduce/exact.py", "block.positions[None, :] <= s[:, None]", "block.positions[None, :] < s[:, None]"),),
+        (("reduce/exact.py", "tokens.positions[:, None] <= s[None, :]", "tokens.positions[:, None] < s[None, :]"),),
         (f"{FIELDS}::test_causal",),
     ),
     Mutant(

@@ -8,6 +8,7 @@ import pytest
 
 import meanformer as mf
 from meanformer.reduce import exact
+from meanformer.reduce.reducers import SMALL_DISTANCE_DIMENSION, SMALL_KEY_DIMENSION
 from oracles import dense, golden
 
 QUERY_BLOCK, KEY_BLOCK = 4, 6
@@ -80,8 +81,11 @@ def test_blocks_equal_dense(small_blocks, name, m, n, masked):
             np.testing.assert_allclose(log_sum, want_log_sum, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("width", [exact.SMALL_KEY_DIMENSION, exact.SMALL_KEY_DIMENSION + 1])
+@pytest.mark.parametrize(
+    "width", [s + more for s in (SMALL_KEY_DIMENSION, SMALL_DISTANCE_DIMENSION) for more in (0, 1)]
+)
 def test_logits_of_any_key_dimension(width):
+    assert width - SMALL_KEY_DIMENSION in (0, 1) or width - SMALL_DISTANCE_DIMENSION in (0, 1)
     rng = np.random.default_rng(1)
     q, k = rng.normal(size=(5, width)), rng.normal(size=(7, width))
     np.testing.assert_allclose(exact.dot(jnp.asarray(q), jnp.asarray(k)), q @ k.T, rtol=0, atol=1e-13)

@@ -142,18 +142,6 @@ FAST = [
         (f"{PLANNER}::test_refusals",),
     ),
     (
-        "plan_in_the_frame",
-        "a plan is for the tokens in their frame",
-        (
-            (
-                "flows/particles.py",
-                "usage(self.field, self.mu.with_points(self.tokens(t, y)), t)",
-                "usage(self.field, self.measure(y), t)",
-            ),
-        ),
-        (f"{MANY}::test_a_rescaled_frame",),
-    ),
-    (
         "plan_never_outgrown",
         "a segment goes on when its plan is used up",
         (("flows/particles.py", "> PLAN_END", "> 1e9 * PLAN_END"),),

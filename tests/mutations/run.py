@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
+from fast import FAST
 from theory import THEORY
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -455,7 +456,7 @@ MUTANTS = [
 ]
 
 
-MUTANTS += [Mutant(*mistake) for mistake in THEORY]
+MUTANTS += [Mutant(*mistake) for mistake in (*THEORY, *FAST)]
 
 
 def mutated(mutant: Mutant | None, folder: Path) -> None:

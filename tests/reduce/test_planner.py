@@ -46,7 +46,7 @@ def test_few_tokens_are_summed_exactly():
 def test_a_grid_covers_its_range_with_its_margin(accuracy):
     """Its bound is below the accuracy, its range above that of the tokens, and both not by much."""
     for k, margin in ((1, 1.0), (2, 2.0), (3, 1.4)):
-        q, y = (np.random.default_rng(seed).uniform(-3, 3, (20_000, k)) for seed in (0, 1))
+        q, y = (np.random.default_rng(seed).uniform(-3, 3, (100_000, k)) for seed in (0, 1))
         sums = choose([asked(q, y)], accuracy, margin).sums
         assert isinstance(sums, Fast) and sums.grid is not None and not sums.far_keys
         ranges = margin * np.ptp(q, axis=0) * np.ptp(y, axis=0) / 4

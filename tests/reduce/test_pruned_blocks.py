@@ -78,11 +78,11 @@ def test_order_is_a_permutation_that_keeps_neighbours_together(small_blocks):
     lattice = np.stack(np.meshgrid(np.arange(32.0), np.arange(32.0), indexing="ij"), -1).reshape(-1, 2)
     points = rng.permutation(lattice)
     for stretched in (points, np.exp(points / 4) * [1, 1e-6]):
-        order = np.asarray(prune.order_of(jnp.asarray(stretched)))
+        order = np.asarray(prune.order_of(jnp.asarray(stretched), BLOCK))
         assert sorted(order) == list(range(1024))
         blocks = points[order].reshape(16, BLOCK, 2)
         assert np.prod(np.ptp(blocks, axis=1) + 1, axis=1).sum() <= 1.5 * 32**2
     line = rng.normal(size=(100, 1))
-    np.testing.assert_array_equal(prune.order_of(jnp.asarray(line)), np.argsort(line[:, 0]))
+    np.testing.assert_array_equal(prune.order_of(jnp.asarray(line), BLOCK), np.argsort(line[:, 0]))
     cube = jnp.asarray(rng.normal(size=(100, 3)))
-    assert sorted(np.asarray(prune.order_of(cube))) == list(range(100))
+    assert sorted(np.asarray(prune.order_of(cube, BLOCK))) == list(range(100))

@@ -105,15 +105,23 @@ class AbstractAttention(AbstractLeaf):
     normalised: ClassVar[bool] = False
     r"""Whether $\sum_jP_{ij}=1$, so that a mask renormalises the rows."""
 
+    mixes_keys: ClassVar[bool] = False
+    r"""Whether the kind averages keys in place of values, if asked to (an average, so with $\sum_jP_{ij}=1$)."""
+
     @abc.abstractmethod
     def mix(self, mu: PointCloud, x: Queries, values: Any, view: View) -> Float[Array, "m v"]:
-        r"""$\sum_jP_{ij}v_j$ for the rows $v_j$ of `values`; normalised kinds take None for the keys of `features`."""
+        r"""$\sum_jP_{ij}v_j$ for the rows $v_j$ of `values`; with `mixes_keys` None stands for the keys."""
 
     def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         # Only there is it cheaper, and only there did the planner look whether it is right.
-        if self.normalised and view.sums.mixes_keys and not view.causal and self.K.shape[0] == LARGEST_DIMENSION:
+        if self.can_mix_keys and view.sums.mixes_keys and not view.causal:
             return self._through_keys(mu, x, view)
         return self.mix(mu, x, self.maps.values(mu.points), view)
+
+    @property
+    def can_mix_keys(self) -> bool:
+        """Whether keys may be averaged in place of the values."""
+        return self.mixes_keys and self.K.shape[0] == LARGEST_DIMENSION <= self.K.shape[1]
 
     def key_map(self) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
         """The keys of `features` as an affine function of the tokens: matrix and offset."""

@@ -28,6 +28,7 @@ class L2(AbstractTempered):
 
     averages: ClassVar[bool] = True
     normalised: ClassVar[bool] = True
+    mixes_keys: ClassVar[bool] = True
     not_gaussian: ClassVar[str | None] = None
     saturates: ClassVar[bool] = True
     __init__ = AbstractTempered.__init__  # named here for type checkers

@@ -12,7 +12,6 @@ from .. import _checks as checks
 from .._types import Scalar, cast, common_dtype, is_traced
 from ..measures.cloud import PointCloud
 from ..reduce.exact import log_weights
-from ..reduce.grid import LARGEST_DIMENSION
 from ..reduce.plan import Asked, choose
 from ..reduce.sums import AbstractSums, Exact, ExactWith, Fast
 from .approximate import Approximate, unwrapped
@@ -107,9 +106,11 @@ def planned(
     field = unwrapped(field)
     field, mu, t = cast((field, mu, t), common_dtype(field.terms(t), mu))
     asked = asked_of(field, mu, t)
+    # Tokens without weight query in a Sinkhorn problem, and are not queried: on a grid its two halves would not match.
+    sinkhorn = bool(problems(field, mu, t, View(mu.positions), Sinkhorn)) and bool((mu.weights == 0).any())
     strict = accuracy
     for _ in range(TRIES):
-        choice = choose(asked, strict, margin)
+        choice = choose(asked, strict, margin, exact_only=sinkhorn)
         if isinstance(choice.sums, Exact):
             break
         velocity = _velocity(Approximate(field, choice.sums), mu, t)
@@ -137,7 +138,7 @@ def asked_of(field: AbstractField, mu: PointCloud, t: Scalar) -> list[Asked]:
             masked = view.causal
             if masked and cloud.positions is not None and len(np.unique(np.asarray(cloud.positions))) < cloud.n:
                 continue  # tokens that share a position are not cut into blocks: exact sums
-            of_keys = leaf.normalised and leaf.K.shape[0] <= leaf.K.shape[1] and bool(leaf.values_of_keys()[1])
+            of_keys = leaf.can_mix_keys and bool(leaf.values_of_keys()[1])
             found.append(Asked(leaf.logit, queries, keys, logs, columns, masked, averages, of_keys))
             if isinstance(leaf, Sinkhorn):  # keys query as well
                 found.append(Asked(leaf.logit, keys, queries, logs, columns, masked, averages, of_keys))
@@ -200,7 +201,7 @@ def usage(field: Approximate, mu: PointCloud, t: Scalar) -> Scalar:
         used.append(field.sums.usage(leaf.logit, q, y, cloud.weights, averages, view.causal))
         if isinstance(leaf, Sinkhorn):  # keys query as well
             used.append(field.sums.usage(leaf.logit, y, q, cloud.weights, averages, view.causal))
-        if field.sums.mixes_keys and leaf.normalised and leaf.K.shape[0] == LARGEST_DIMENSION and not view.causal:
+        if field.sums.mixes_keys and leaf.can_mix_keys and not view.causal:
             used.append(jnp.where(leaf.values_of_keys()[1], 0, jnp.inf).astype(used[0].dtype))
     return jax.lax.stop_gradient(jnp.stack(used).max())
 

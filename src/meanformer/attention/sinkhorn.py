@@ -50,6 +50,7 @@ class Sinkhorn(AbstractAttention):
     allow_large_causal: bool = eqx.field(static=True)
     averages: ClassVar[bool] = True
     normalised: ClassVar[bool] = True
+    mixes_keys: ClassVar[bool] = True
     not_gaussian: ClassVar[str | None] = None
     saturates: ClassVar[bool] = True
 

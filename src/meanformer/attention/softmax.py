@@ -30,6 +30,7 @@ class Softmax(AbstractTempered):
 
     averages: ClassVar[bool] = True
     normalised: ClassVar[bool] = True
+    mixes_keys: ClassVar[bool] = True
     not_gaussian: ClassVar[str | None] = None
     __init__ = AbstractTempered.__init__  # named here for type checkers
 

@@ -120,7 +120,8 @@ def run_segment(
         if traced:
             return observer.record(system, now, y)
         # On the host only later times are asked for: the others cost nothing.
-        empty = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(observer.record, system, now, y))
+        shapes = eqx.filter_eval_shape(observer.record, system, now, y)
+        empty = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
         return jax.lax.cond(now > t, lambda: observer.record(system, now, y), lambda: empty)
 
     solution = diffrax.diffeqsolve(

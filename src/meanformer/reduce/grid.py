@@ -245,7 +245,7 @@ def read_off(
     masses: Float[Array, "c ..."],
     offsets: Float[Array, "m k"],
     key_axes: tuple[Axis, ...] | None = None,
-) -> Float[Array, "m c"]:
+) -> Float[Array, "m sums"]:
     r"""The sums over grid masses at the queries, times $e^{-\sum_aR_a|\xi_a|}$.
 
     With `key_axes`, masses are one column, and the sums times the coordinates of the keys come after it.
@@ -267,7 +267,7 @@ def read_off(
 
 def exponential_sums(
     grid: Grid, queries: Boxed, keys: Boxed, columns: Float[Array, "n c"], of_keys: bool = False
-) -> tuple[Float[Array, "m c"], Float[Array, " m"]]:
+) -> tuple[Float[Array, "m sums"], Float[Array, " m"]]:
     r"""$\sum_je^{\xi_i\cdot\eta_j}c_j$ as sums and log-scales: the sum is the first times $e$ to the second.
 
     If `of_keys`, there is one column, and the sums of $e^{\xi_i\cdot\eta_j}c_j\eta_j$ come next, from one spreading.
@@ -280,7 +280,7 @@ def exponential_sums(
         by_key, by_query = _along_cells(key_axes, eta), _along_cells(query_axes, xi)
         eta, columns, xi, back = eta[by_key], columns[by_key], xi[by_query], jnp.argsort(by_query)
 
-    def applied(columns: Float[Array, "n c"]) -> Float[Array, "m c"]:
+    def applied(columns: Float[Array, "n c"]) -> Float[Array, "m sums"]:
         masses = spread(key_axes, eta, columns)
         return read_off(query_axes, matrices, bounds, masses, xi, key_axes if of_keys else None)
 

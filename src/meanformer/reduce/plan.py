@@ -17,7 +17,9 @@ from .prune import seen_share
 from .sums import AbstractSums, Exact, Fast, Logit
 
 # Seconds: for a pair of exact sums, for a token and an interpolation weight, for a multiplication in a matrix product.
-PAIR, WEIGHT, PRODUCT = 1.6e-9, 1.1e-9, 1e-10
+PAIR, WEIGHT, PRODUCT = 1.0e-9, 1.1e-9, 1e-10
+# Seconds for a sum over a grid, however few tokens there are.
+FIXED = 5e-3
 # Seconds for a token and a coordinate, besides: to find its cell and the weights.
 LOCATE = 3e-8
 ORDERS = (4, 6, 8, 10, 12)
@@ -244,12 +246,12 @@ def _prefix_slack(a: Asked) -> float:
 def _grid_for(order: int, k: int, accuracy: float, widest: float) -> Grid:
     """The grid of an order that covers a range of logits."""
     reach = reach_for(order, k, accuracy / 2)
-    return Grid(_rounded_up(max(2 * widest / reach + order - 2, 8)), order, reach)
+    return Grid(_rounded_up(max(2 * widest / reach + order - 2, 8.0)), order, reach)
 
 
 def _grid_cost(grid: Grid, asked: list[Asked]) -> tuple[float, float]:
     """Seconds and bytes."""
-    seconds, size = 0.0, 0.0
+    seconds, size = FIXED * len(asked), 0.0
     for a in asked:
         k, n, m = a.queries.shape[1], a.keys.shape[0], a.queries.shape[0]
         times = -(-n // PREFIX_BLOCK) if a.masked else 1
@@ -274,9 +276,9 @@ def _nodes(asked: list[Asked], accuracy: float, margin: float) -> tuple[Grid, fl
             step = max(step, margin * float(np.max(changes)))
         k = max(a.queries.shape[1] for a in asked)
         reach = sigmoid_reach(order, k, accuracy / 4)
-        cells = _rounded_up(max(step / reach + order, 8))
+        cells = _rounded_up(max(step / reach + order, 8.0))
         grid = Grid(cells, order, reach, False)
-        seconds = 0.0
+        seconds = FIXED * len(asked)
         for a in asked:
             k, n, m = a.queries.shape[1], a.keys.shape[0], a.queries.shape[0]
             seconds += (n + m) * a.columns * order**k * WEIGHT + float(grid.nodes) ** (2 * k) * PAIR

@@ -34,22 +34,23 @@ class Boxes(NamedTuple):
     logs: Float[Array, " b"]
 
 
-def order_of(points: Float[Array, "n k"]) -> Int[Array, " n"]:
-    """An order in which neighbours are near: along a Z-curve through the ranks of the coordinates.
+def order_of(points: Float[Array, "n k"], block: int) -> Int[Array, " n"]:
+    """An order in which blocks of `block` points are small: tiles.
 
-    Ranks, not coordinates, so that clusters and outliers do not make the curve coarse.
+    Sorted by a coordinate and cut into strips of whole blocks; in each strip sorted by the next coordinate, and so on.
     """
     n, k = points.shape
-    ranks = [jnp.argsort(jnp.argsort(points[:, a])) for a in range(k)]
-    if k == 1:
-        return jnp.argsort(ranks[0])
-    bits = min((8 * ranks[0].dtype.itemsize - 2) // k, max(1, (n - 1).bit_length()))
-    low = max(0, (n - 1).bit_length() - bits)
-    code = jnp.zeros(n, ranks[0].dtype)
-    for bit in range(bits):
-        for a, rank in enumerate(ranks):
-            code = code | (((rank >> (bit + low)) & 1) << (bit * k + a))
-    return jnp.argsort(code)
+    place = jnp.arange(n)
+    order, strip, size = place, jnp.zeros_like(place), n
+    for a in range(k):
+        order = order[jnp.lexsort((points[order, a], strip))]
+        blocks = -(-size // block)
+        parts = max(1, round(blocks ** (1 / (k - a))))
+        # Strips are cut within strips: a new one begins where the old one does, too.
+        size, within = -(-blocks // parts) * block, place % size
+        begins = jnp.concatenate([jnp.zeros(1, strip.dtype), jnp.diff(strip)]) != 0
+        strip = jnp.cumsum((begins | (within % size == 0)).astype(strip.dtype))
+    return order
 
 
 def _boxes(points: Float[Array, "n k"], logs: Float[Array, " n"], size: int) -> Boxes:
@@ -66,15 +67,18 @@ def _boxes(points: Float[Array, "n k"], logs: Float[Array, " n"], size: int) -> 
 
 
 def _gap(logit: Callable[[Array, Array], Array], queries: Boxes, keys: Boxes, anchors: Float[Array, "b k"]) -> Array:
-    r"""$\max_{q\in C,y\in D}[c(q,y)-c(q,y^*_C)]$, for every pair of blocks, from above."""
+    r"""$\max_{q\in C,y\in D}[c(q,y)-c(q,y^*_C)]$, for every pair of blocks, exactly."""
     c, r = queries.centres[:, None], queries.halves[:, None]
     d, s = keys.centres[None], keys.halves[None]
     y = anchors[:, None]
-    if logit is dot:  # (c + dq).(y - y*), y in D
-        return jnp.sum(c * (d - y) + jnp.abs(c) * s + r * (jnp.abs(d - y) + s), axis=-1)
-    nearest = jnp.maximum(jnp.abs(c - d) - r - s, 0)
-    farthest = jnp.abs(c - y) + r
-    return jnp.sum(farthest**2 - nearest**2, axis=-1)
+    low, high = d - s, d + s
+    if logit is dot:  # (c + dq).(p - y), convex in p: largest at an end
+        dots = [c * (p - y) + r * jnp.abs(p - y) for p in (low, high)]
+        return jnp.sum(jnp.maximum(*dots), axis=-1)
+    # |q - y|^2 - |q - p|^2, q = c + dq: the larger of two concave functions of p, largest at c + r and at c - r.
+    ends = [jnp.clip(c + r, low, high), jnp.clip(c - r, low, high)]
+    distances = [(y - c) ** 2 - (p - c) ** 2 + 2 * r * jnp.abs(p - y) for p in ends]
+    return jnp.sum(jnp.maximum(*distances), axis=-1)
 
 
 def _anchors(
@@ -118,11 +122,15 @@ def seen_blocks(
     return share > jnp.log(tolerance / D.logs.size)
 
 
+def _orders(keys: Float[Array, "n k"], queries: Float[Array, "m k"]) -> tuple[Int[Array, " n"], Int[Array, " m"]]:
+    return order_of(keys, KEY_BLOCK), order_of(queries, QUERY_BLOCK)
+
+
 def pruned_average(
     logit: Callable[[Array, Array], Array], queries: Float[Array, "m k"], tokens: Tokens, tolerance: float
 ) -> tuple[Float[Array, "m v"], Float[Array, " m"], Float[Array, ""]]:
     """The averages and log-sums over the blocks that count, and the share of the blocks that were looked at."""
-    by_key, by_query = (order_of(jax.lax.stop_gradient(points)) for points in (tokens.keys, queries))
+    by_key, by_query = _orders(*jax.lax.stop_gradient((tokens.keys, queries)))
     sorted_tokens = Tokens(tokens.keys[by_key], tokens.weights[by_key], tokens.values[by_key])
     q = queries[by_query]
     keep = seen_blocks(logit, q, sorted_tokens.keys, sorted_tokens.weights, tolerance)
@@ -140,6 +148,6 @@ def seen_share(
     tolerance: float,
 ) -> Float[Array, ""]:
     """The share of the blocks that count."""
-    by_key, by_query = order_of(keys), order_of(queries)
+    by_key, by_query = _orders(keys, queries)
     keep = seen_blocks(logit, queries[by_query], keys[by_key], logs[by_key], tolerance)
     return jnp.mean(keep.astype(queries.dtype))

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fast import FAST
+
 from theory import THEORY
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,7 +97,7 @@ MUTANTS = [
         "tau_on_one_factor",
         "L2: tau divides Q alone",
         (
-            ("attention/l2.py", "self.maps.keys(mu.points) / unit", "self.maps.keys(mu.points)"),
+            ("attention/l2.py", "self.maps.keys(y) / unit", "self.maps.keys(y)"),
             ("attention/l2.py", "self.maps.queries(x) / unit", "self.maps.queries(x) / self.tau"),
         ),
         (f"{FIELDS}::test_velocity[l2]",),
@@ -278,10 +279,11 @@ MUTANTS = [
         (
             (
                 "attention/sinkhorn.py",
-                "            return self._mix_with(mu, self.potentials(mu).g, x, values)\n",
-                "            solution, problem = self.potentials(mu), self._problem(mu)\n"
+                "            return self._mix_with(mu, self.potentials(mu, sums=view.sums.for_potentials).g, x, values, "
+                "view.sums)\n",
+                "            solution, problem = self.potentials(mu), self._problem(mu, EXACT)\n"
                 "            g = problem.sweep(solution.g)\n"
-                "            mixed = self._mix_with(mu, g, x, values)\n"
+                "            mixed = self._mix_with(mu, g, x, values, EXACT)\n"
                 "            if x.shape[0] != mu.n:\n"
                 "                return mixed\n"
                 "            return mixed * jnp.exp(solution.f - problem.rows(g)[1])[:, None]\n",
@@ -292,7 +294,7 @@ MUTANTS = [
     Mutant(
         "sinkhorn_eps",
         "Sinkhorn: both factors divided by eps, not by its root",
-        (("attention/sinkhorn.py", "return project(x) / jnp.sqrt(self.eps)", "return project(x) / self.eps"),),
+        (("attention/sinkhorn.py", "unit = jnp.sqrt(self.eps)", "unit = self.eps"),),
         (f"{FIELDS}::test_velocity[sinkhorn_dot]",),
     ),
     Mutant(

@@ -129,3 +129,15 @@ def test_bad_samples_and_observers():
     for bad in (lambda mu, t: mu.mean, {"mean": lambda mu: mu.mean}, {3: lambda mu, t: t}):
         assert_refused(lambda bad=bad: run(observers=bad), ["observers", "(mu, t)"])
     assert_refused(lambda: run(observers={"both": lambda mu, t: (mu.mean, t)}), ["'both'", "one array"])
+
+
+def test_a_step_that_leaves_its_plan_is_no_blow_up(monkeypatch):
+    """Equal steps cannot be rejected: the segment is done again with a wider plan, and at last with exact sums."""
+    monkeypatch.setattr("meanformer.reduce.plan.PAIR", 1.0)
+    monkeypatch.setattr("meanformer.flows.planning.MARGIN", 1.0)
+    field, tokens = mf.Softmax(*[np.eye(1)] * 2, 2 * np.eye(1)), mf.PointCloud(np.linspace(-2, 2, 40)[:, None])
+    fast, exact = (
+        mf.flow(field, tokens, 0.5, solver="euler", step=0.5, save=2, accuracy=accuracy) for accuracy in (1e-4, None)
+    )
+    assert fast.outcome.kind == "REACHED"
+    np.testing.assert_allclose(fast.final.points, exact.final.points, rtol=1e-3)

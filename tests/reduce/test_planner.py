@@ -150,3 +150,32 @@ def test_refusals():
     assert_refused(
         lambda: jax.jit(lambda m: mf.flow(SOFTMAX, m, 1.0, accuracy=1e-6).final.points)(mu), ["known numbers", "plan"]
     )
+
+
+def test_plans_that_cannot_be_made_or_do_not_fit_are_refused(monkeypatch):
+    monkeypatch.setattr("meanformer.reduce.plan.PAIR", 1.0)
+    I = np.eye(2)
+    field, tokens = mf.Softmax(I, I, I), mf.PointCloud(normal(300, 2))
+    with pytest.raises(mf.InputError, match="sums over tokens"):
+        mf.plan(field, mf.Gaussian(np.zeros(2), I))
+    narrow = mf.Softmax(*[I.astype(np.float32)] * 3), mf.PointCloud(normal(300, 2).astype(np.float32))
+    with pytest.raises(mf.InputError, match="too strict for the dtype"):
+        mf.plan(*narrow, accuracy=1e-8)
+    plan = mf.plan(field, tokens, 1e-4)
+    with pytest.raises(mf.InputError, match="another cloud"):
+        mf.velocity(field, mf.PointCloud(20 * tokens.points), accuracy=plan)
+    for observers, words in (
+        ({"mean": lambda mu, t: 0.0}, "kept anyway"),
+        ({"one": lambda mu: 0.0}, "two arguments"),
+        ({"numpy": lambda mu, t: float(np.median(np.asarray(mu.points)))}, "known numbers"),
+        ({"word": lambda mu, t: "x"}, "one array"),
+    ):
+        with pytest.raises(mf.InputError, match=words):
+            mf.flow(field, tokens, 1.0, sample=10, observers=observers)
+
+
+def test_exact_plans_say_why():
+    I = np.eye(4)
+    assert "keys of dimension 4" in str(mf.plan(mf.Softmax(I, I, I), mf.PointCloud(normal(50, 4))))
+    tied = mf.PointCloud(normal(50, 2), positions=np.zeros(50))
+    assert "share positions" in str(mf.plan(mf.Causal(mf.Softmax(*[np.eye(2)] * 3)), tied))

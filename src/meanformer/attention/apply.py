@@ -9,7 +9,7 @@ from ..measures.cloud import PointCloud
 from ..measures.density import Density
 from .approximate import Approximate, unwrapped
 from .base import AbstractField, check_field
-from .planned import Plan, check_plan, planned
+from .planned import Plan, check_fit, planned
 from .schedule import check_velocity
 
 
@@ -32,7 +32,7 @@ def velocity(
     if accuracy is None:
         return field(mu, mu.points, t)
     if isinstance(accuracy, Plan):
-        check_plan(accuracy, mu)
+        check_fit(accuracy, field, mu, t)
         return Approximate(unwrapped(field), accuracy.sums)(mu, mu.points, t)
     computed = planned(field, mu, accuracy, t)[1]
     return field(mu, mu.points, t) if computed is None else computed

@@ -12,6 +12,7 @@ from .. import _checks as checks
 from .._types import Scalar, cast, common_dtype, is_traced
 from ..measures.cloud import PointCloud
 from ..reduce.exact import log_weights
+from ..reduce.grid import LARGEST_DIMENSION
 from ..reduce.plan import Asked, choose
 from ..reduce.sums import AbstractSums, Exact, ExactWith, Fast
 from .approximate import Approximate, unwrapped
@@ -29,6 +30,8 @@ from .view import View
 EXPONENTIAL = (Softmax, L2, Sinkhorn, Unnormalised)
 # Tokens on which a plan is checked: drawn at random, and the outermost ones.
 RANDOM, OUTERMOST = 256, 64
+# Fewer tokens than this are not worth the compiling of fast Sinkhorn iterations.
+SINKHORN_TOKENS = 20_000
 # How often a plan that misses its accuracy on the sample is made again, ten times stricter.
 TRIES = 3
 
@@ -36,7 +39,7 @@ TRIES = 3
 class Plan(eqx.Module):
     """How sums over tokens will be done: `mf.plan(field, tokens, accuracy=1e-6)`. Print it to read it.
 
-    - `accuracy`: the largest error asked for, relative to the field's scale (its root mean square over the sample);
+    - `accuracy`: the largest error asked for, relative to the field's scale (its root mean square over random tokens);
     - `error`: the largest error measured, against exact sums, on random tokens and the outermost ones;
     - `bytes`: the memory that one evaluation of the field needs, about;
     - `words`: what will be done.
@@ -74,7 +77,7 @@ def checked_accuracy(accuracy: Any) -> float:
     return float(value)
 
 
-def plan(field: AbstractField, mu: PointCloud, accuracy: Any = 1e-6, t: Any = 0.0) -> Plan:
+def plan(field: AbstractField, mu: Any, accuracy: Any = 1e-6, t: Any = 0.0) -> Plan:
     r"""How $\Gamma_\mu$ is computed at the tokens of `mu` up to `accuracy`, relative to the field's scale.
 
     Attention with keys of dimension 1, 2 or 3 (in each head) needs $O(n)$ work: softmax, L2, Sinkhorn, unnormalised,
@@ -91,11 +94,26 @@ def plan(field: AbstractField, mu: PointCloud, accuracy: Any = 1e-6, t: Any = 0.
 
 
 def planned(
-    field: AbstractField, mu: PointCloud, accuracy: Any, t: Any = 0.0, margin: float = 1.0
+    field: AbstractField, mu: Any, accuracy: Any, t: Any = 0.0, margin: float = 1.0
 ) -> tuple[Plan, Float[Array, "n d"] | None]:
     """The plan, and the velocities that it gave at the tokens; None if it is for exact sums."""
     accuracy, t = checked_accuracy(accuracy), checks.scalar(t, "t")
     check_velocity(field, mu, t)
+    if not isinstance(mu, PointCloud):
+        checks.refuse(
+            "plans are for sums over tokens",
+            got=checks.described(mu),
+            expected="a PointCloud",
+            remedy="of a Gaussian or a density take tokens: mf.to_cloud(mu, 1000, key=key)",
+        )
+    digits = float(jnp.finfo(common_dtype(field.terms(t), mu)).eps)
+    if accuracy < 4 * digits:
+        checks.refuse(
+            "the accuracy is too strict for the dtype",
+            got=f"accuracy = {accuracy:g} for {common_dtype(field.terms(t), mu)}",
+            expected=f"accuracy >= {4 * digits:.1g}",
+            remedy="loosen it, or pass float64 tokens and matrices",
+        )
     if is_traced(field, mu, t):
         checks.refuse(
             "a plan needs known numbers",
@@ -107,10 +125,12 @@ def planned(
     field, mu, t = cast((field, mu, t), common_dtype(field.terms(t), mu))
     asked = asked_of(field, mu, t)
     # Tokens without weight query in a Sinkhorn problem, and are not queried: on a grid its two halves would not match.
-    sinkhorn = bool(problems(field, mu, t, View(mu.positions), Sinkhorn)) and bool((mu.weights == 0).any())
+    # And its iterations take a minute to compile, which few tokens do not pay back.
+    sinkhorn = bool(problems(field, mu, t, View(mu.positions), Sinkhorn))
+    exact = sinkhorn and (mu.n < SINKHORN_TOKENS or bool((mu.weights == 0).any()))
     strict = accuracy
     for _ in range(TRIES):
-        choice = choose(asked, strict, margin, exact_only=sinkhorn)
+        choice = choose(asked, strict, margin, exact_only=exact)
         if isinstance(choice.sums, Exact):
             break
         velocity = _velocity(Approximate(field, choice.sums), mu, t)
@@ -118,7 +138,19 @@ def planned(
         if error <= accuracy:
             return Plan(choice.sums, accuracy, error, choice.bytes + _bytes(mu), choice.words), velocity
         strict /= 10
-    return Plan(Exact(), accuracy, 0.0, _bytes(mu), "exact sums"), None
+    slow = choose(asked_of(field, mu, t, everything=True), accuracy, margin, exact_only=True).words
+    return Plan(Exact(), accuracy, 0.0, _bytes(mu), slow + _reason(field, mu, t)), None
+
+
+def _reason(field: AbstractField, mu: PointCloud, t: Scalar) -> str:
+    """Why sums are exact, if not because that is fastest."""
+    found = problems(field, mu, t, View(mu.positions), AbstractAttention)
+    widest = max((leaf.K.shape[0] for leaf, *_ in found), default=0)
+    if widest > LARGEST_DIMENSION:
+        return f" (keys of dimension {widest}: only up to {LARGEST_DIMENSION} can sums be fast)"
+    if len(found) > len({id(a.queries) for a in asked_of(field, mu, t)}):
+        return " (some have no fast form: hardmax, masked Sinkhorn or sigmoid, tokens that share positions)"
+    return ""
 
 
 def _bytes(mu: PointCloud) -> float:
@@ -126,8 +158,8 @@ def _bytes(mu: PointCloud) -> float:
     return 12.0 * mu.n * mu.d * mu.points.dtype.itemsize
 
 
-def asked_of(field: AbstractField, mu: PointCloud, t: Scalar) -> list[Asked]:
-    """The sums that a field needs at the tokens of `mu`, for the planner."""
+def asked_of(field: AbstractField, mu: PointCloud, t: Scalar, everything: bool = False) -> list[Asked]:
+    """The sums that a field needs at the tokens of `mu`, for the planner: those that may be fast, or `everything`."""
     found = []
     for leaf, cloud, view in problems(field, mu, t, View(mu.positions), AbstractAttention):
         if isinstance(leaf, (*EXPONENTIAL, Sigmoid)) and not (isinstance(leaf, Sinkhorn) and view.causal):
@@ -136,7 +168,12 @@ def asked_of(field: AbstractField, mu: PointCloud, t: Scalar) -> list[Asked]:
             columns = leaf.V.shape[0] + int(averages)
             logs = np.asarray(log_weights(cloud.weights), float)
             masked = view.causal
-            if masked and cloud.positions is not None and len(np.unique(np.asarray(cloud.positions))) < cloud.n:
+            if (
+                not everything
+                and masked
+                and cloud.positions is not None
+                and len(np.unique(np.asarray(cloud.positions))) < cloud.n
+            ):
                 continue  # tokens that share a position are not cut into blocks: exact sums
             of_keys = leaf.can_mix_keys and bool(leaf.values_of_keys()[1])
             found.append(Asked(leaf.logit, queries, keys, logs, columns, masked, averages, of_keys))
@@ -204,6 +241,22 @@ def usage(field: Approximate, mu: PointCloud, t: Scalar) -> Scalar:
         if field.sums.mixes_keys and leaf.can_mix_keys and not view.causal:
             used.append(jnp.where(leaf.values_of_keys()[1], 0, jnp.inf).astype(used[0].dtype))
     return jax.lax.stop_gradient(jnp.stack(used).max())
+
+
+def check_fit(plan: Plan, field: AbstractField, mu: PointCloud, t: Scalar) -> None:
+    """Refuse a plan that does not cover a cloud, where that can be known."""
+    check_plan(plan, mu)
+    if is_traced(plan, field, mu, t, jnp.zeros(()) + 0):
+        return
+    field, mu, t = cast((unwrapped(field), mu, t), common_dtype(field.terms(t), mu))
+    used = float(usage(Approximate(field, plan.sums), mu, t))
+    if used > 1:
+        checks.refuse(
+            "this plan was made for another cloud, or another field",
+            got=f"ranges of logits {used:.3g} times as large as it covers",
+            expected="tokens no farther apart than those it was made for",
+            remedy="plan again: mf.plan(field, tokens, accuracy)",
+        )
 
 
 def check_plan(plan: Plan, mu: PointCloud) -> None:

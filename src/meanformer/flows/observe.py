@@ -85,23 +85,36 @@ def checked_observer(sample: Any, observers: Any, system: AbstractSystem, t: Sca
             chosen = np.random.default_rng(0).choice(visible, min(sample, visible.size), replace=False)
             tokens = as_array(np.sort(chosen))
     if observers is not None:
-        if not isinstance(observers, dict) or not all(
-            isinstance(name, str) and checks.takes(function, 2) for name, function in observers.items()
-        ):
+        wrong = [
+            name
+            for name, function in (observers.items() if isinstance(observers, dict) else ())
+            if not isinstance(name, str) or not checks.takes(function, 2)
+        ]
+        if wrong or not isinstance(observers, dict):
             checks.refuse(
                 "observers are named functions of the measure and the time",
-                got=checks.described(observers),
+                got=f"{wrong[0]!r}: no function of two arguments" if wrong else checks.described(observers),
                 expected="a dict of functions (mu, t) -> array",
                 remedy='observers={"trace": lambda mu, t: jnp.trace(mu.covariance)}',
             )
         for name, function in observers.items():
-            shape = eqx.filter_eval_shape(function, system.measure(system.start()), t)
-            if not all(hasattr(leaf, "shape") or np.isscalar(leaf) for leaf in [shape]):
+            if name in functions:
                 checks.refuse(
-                    f"the observer {name!r} must give one array",
-                    got=checks.described(shape),
-                    expected="an array, the same shape at all times",
-                    remedy="stack what it gives, or give several observers",
+                    f"{name!r} is the name of a statistic that is kept anyway",
+                    got=f"observers with {name!r}, and a sample",
+                    expected=f"other names than {', '.join(functions)}",
+                    remedy="choose another name",
+                )
+            try:
+                shape = eqx.filter_eval_shape(function, system.measure(system.start()), t)
+            except jax.errors.JAXTypeError:
+                shape = None
+            if not hasattr(shape, "shape") and not isinstance(shape, (int, float)):
+                checks.refuse(
+                    f"the observer {name!r} must give one array, and be written with jax.numpy",
+                    got="a function that needs known numbers" if shape is None else checks.described(shape),
+                    expected="an array, the same shape at all times: observers are compiled",
+                    remedy="use jax.numpy instead of NumPy; stack several numbers, or give several observers",
                 )
         functions |= observers
     return Observer(tokens, functions)

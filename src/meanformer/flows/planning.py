@@ -82,6 +82,8 @@ class Planner:
             self.asked += 1
             return self.asked % LOOK_AGAIN != 0
         used = float(usage(field, tokens, t))
+        if self.stats["plans"] == 0 and used > 1 / SMALL_MARGIN:
+            return False  # a plan from elsewhere, that would not last
         # Without a grid nothing is used, and nothing can be outgrown.
         return used == 0 or OVERSIZED < used < OUTGROWN or (used < OUTGROWN and self.plan.bytes < 2**28)
 

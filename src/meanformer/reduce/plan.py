@@ -19,7 +19,7 @@ from .sums import AbstractSums, Exact, Fast, Logit
 # Seconds: for a pair of exact sums, for a token and an interpolation weight, for a multiplication in a matrix product.
 PAIR, WEIGHT, PRODUCT = 1.0e-9, 1.1e-9, 1e-10
 # Seconds for a sum over a grid, however few tokens there are.
-FIXED = 5e-3
+FIXED = 1e-2
 # Seconds for a token and a coordinate, besides: to find its cell and the weights.
 LOCATE = 3e-8
 ORDERS = (4, 6, 8, 10, 12)
@@ -118,7 +118,8 @@ def choose(asked: list[Asked], accuracy: float, margin: float, exact_only: bool 
     `margin` is the factor by which ranges may grow before the choice is made again.
     """
     pairs = [a.queries.shape[0] * a.keys.shape[0] * (0.5 if a.masked else 1) for a in asked]
-    exact = Choice(Exact(), PAIR * sum(pairs), 0.0, "exact sums")
+    seconds = PAIR * sum(pairs)
+    exact = Choice(Exact(), seconds, 0.0, f"exact sums, some {max(seconds, 0.001):.1g} s for each velocity")
     eligible = [a.queries.shape[1] <= LARGEST_DIMENSION for a in asked]
     if exact_only or not any(eligible):
         return exact

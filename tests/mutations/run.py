@@ -279,8 +279,8 @@ MUTANTS = [
         (
             (
                 "attention/sinkhorn.py",
-                "            return self._mix_with(mu, self.potentials(mu, sums=view.sums.for_potentials).g, x, values, "
-                "view.sums)\n",
+                "            return self._mix_with(mu, self.potentials(mu, sums=view.sums.for_potentials).g, x, "
+                "values, view.sums)\n",
                 "            solution, problem = self.potentials(mu), self._problem(mu, EXACT)\n"
                 "            g = problem.sweep(solution.g)\n"
                 "            mixed = self._mix_with(mu, g, x, values, EXACT)\n"

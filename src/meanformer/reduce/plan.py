@@ -17,7 +17,7 @@ from .prune import seen_share
 from .sums import AbstractSums, Exact, Fast, Logit
 
 # Seconds: for a pair of exact sums, for a token and an interpolation weight, for a multiplication in a matrix product.
-PAIR, WEIGHT, PRODUCT = 1.0e-9, 1.1e-9, 1e-10
+PAIR, WEIGHT, PRODUCT = 0.8e-9, 1.1e-9, 1e-10
 # Seconds for a sum over a grid, however few tokens there are.
 FIXED = 1e-2
 # Seconds for a token and a coordinate, besides: to find its cell and the weights.
@@ -28,8 +28,8 @@ FAR = (0, 64, 1024)
 GRID_BYTES = 2**30
 # Clusters of tokens, each with its own box, at the most.
 MOST_GROUPS = 8
-# Seconds from which on other ways than one grid are thought about.
-WORTH_A_THOUGHT = 0.5
+# Seconds, and seconds for each token, from which on other ways than one grid are thought about.
+WORTH_A_THOUGHT, FOR_A_TOKEN = 0.5, 1e-5
 # Tokens in a block of positions of masked sums.
 PREFIX_BLOCK = 1024
 
@@ -155,11 +155,12 @@ def choose(asked: list[Asked], accuracy: float, margin: float, exact_only: bool 
                 for grid, far, seconds, size in _grids(averages, accuracy, margin, labels)
             ]
 
+        thought = WORTH_A_THOUGHT + FOR_A_TOKEN * sum(a.queries.shape[0] for a in averages)
         options += gridded(None)
-        if not masked and _best(options).seconds > WORTH_A_THOUGHT:
+        if not masked and _best(options).seconds > thought:
             labels = clusters_apart(averages[0].keys)
             options += [] if labels is None else gridded(labels)
-        if not masked and _best(options).seconds > WORTH_A_THOUGHT:
+        if not masked and _best(options).seconds > thought:
             options += _pruned(averages, nodes_grid, accuracy, margin, common)
     elif nodes_grid is not None:
         options.append(Choice(Fast(None, nodes_grid, 0, 0, accuracy / 4, 0), common, nodes_bytes, nodes_words))

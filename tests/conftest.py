@@ -1,6 +1,7 @@
 """Strict settings for the whole suite; see CONTRIBUTING.md, Tests."""
 
 import os
+from pathlib import Path
 
 # Two workers share two cores, so each computes on one thread. XLA sizes its pool by NPROC (its flags about
 # threads are accepted but change nothing on CPU); OpenBLAS serves jax.numpy.linalg. Workers inherit all this.
@@ -13,6 +14,7 @@ os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"
 
 import hypothesis
 import jax
+import pytest
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -27,3 +29,15 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("meanformer")
+
+# Each compiled program maps some memory, and a process has 65,530 maps by default on Linux: beyond, it crashes.
+MOST_MAPS = 20_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_programs():
+    """Forget compiled programs between modules when there are very many."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()

@@ -179,3 +179,23 @@ def test_exact_plans_say_why():
     assert "keys of dimension 4" in str(mf.plan(mf.Softmax(I, I, I), mf.PointCloud(normal(50, 4))))
     tied = mf.PointCloud(normal(50, 2), positions=np.zeros(50))
     assert "share positions" in str(mf.plan(mf.Causal(mf.Softmax(*[np.eye(2)] * 3)), tied))
+
+
+def test_values_of_keys_hold_for_their_field_only(monkeypatch):
+    """V = M K for one field; for another one the plan does not fit, and its sums are NaN."""
+    monkeypatch.setattr("meanformer.reduce.plan.PAIR", 1.0)
+    K, tokens = 0.3 * normal(3, 4), mf.PointCloud(normal(200, 4))
+    plan = mf.plan(mf.Softmax(K, K, np.ones((4, 3)) @ K), tokens, 1e-4)
+    assert plan.sums.mixes_keys and plan.error < 1e-4
+    other = mf.Softmax(K, K, np.eye(4))
+    with pytest.raises(mf.InputError, match="another field"):
+        mf.velocity(other, tokens, accuracy=plan)
+    assert np.isnan(jax.jit(lambda mu: mf.velocity(other, mu, accuracy=plan))(tokens)).all()
+
+
+def test_float32_tokens_are_checked_in_float64(monkeypatch):
+    """In float32 the exact sums of the check would have errors of 1e-6 themselves."""
+    monkeypatch.setattr("meanformer.reduce.plan.PAIR", 1.0)
+    narrow = mf.Softmax(*[np.eye(2, dtype=np.float32)] * 3), mf.PointCloud(normal(4000, 2).astype(np.float32))
+    plan = mf.plan(*narrow, accuracy=1e-6)
+    assert not plan.exact and plan.error < 1e-6

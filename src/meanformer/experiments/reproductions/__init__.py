@@ -1,0 +1,1 @@
+"""Published results, computed again: one package for each paper."""

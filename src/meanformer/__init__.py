@@ -143,6 +143,9 @@ if TYPE_CHECKING:
     from meanformer.spaces import AbstractSpace as AbstractSpace
     from meanformer.spaces import Euclidean as Euclidean
     from meanformer.spaces import Sphere as Sphere
+    from meanformer.store.errors import FolderError as FolderError
+    from meanformer.store.journal import Journal as Journal
+    from meanformer.store.load import load as load
     from meanformer.theory.check import Checked as Checked
     from meanformer.theory.check import Claim as Claim
     from meanformer.theory.check import check as check
@@ -208,6 +211,9 @@ _EXPORTS: dict[str, str] = {
     "WallClock": "meanformer.flows.stop",
     "AbstractStop": "meanformer.flows.stop",
     "Trajectory": "meanformer.flows.trajectory",
+    "Journal": "meanformer.store.journal",
+    "load": "meanformer.store.load",
+    "FolderError": "meanformer.store.errors",
     "clusters": "meanformer.diagnostics.clusters",
     "effective_rank": "meanformer.diagnostics.spectra",
     "participation_ratio": "meanformer.diagnostics.spectra",

@@ -20,6 +20,7 @@ class Ending(enum.IntEnum):
     NOT_FINITE = 4
     SINKHORN_STALLED = 5
     FATE_KNOWN = 6
+    UNFINISHED = 7
 
 
 _WORDS = {
@@ -38,6 +39,7 @@ _WORDS = {
         "Sinkhorn iterations did not reach their tolerance, so the velocities are not those of Sinkhorn attention; "
         "raise max_iter or eps, or loosen tol"
     ),
+    Ending.UNFINISHED: "not finished: the run goes on, or was interrupted; `meanformer resume` its folder to go on",
 }
 
 

@@ -1,5 +1,6 @@
 r"""The weak form of the Transformer PDE, which every representation of a measure must satisfy."""
 
+import dataclasses
 import itertools
 from dataclasses import dataclass
 from typing import Any
@@ -150,7 +151,7 @@ def _resolved(run: Any) -> Any:
         return run
     count = max(int(np.argmin(finite)) - 1, 1)  # the velocity at the last finite row is what overflowed
     cut = run.times[:count], jax.tree.map(lambda a: a[:count], run.saved)
-    return eqx.tree_at(lambda r: (r.times, r.saved), run, cut)
+    return dataclasses.replace(run, times=cut[0], stored=cut[1])
 
 
 def _ends(field: AbstractField, times: np.ndarray) -> list[int]:

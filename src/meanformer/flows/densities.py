@@ -20,6 +20,8 @@ from ..measures.cloud import PointCloud
 from ..measures.density import Density, grid_points, with_masses
 from ..outcome import Ending, Outcome
 from .finite_volume import courant_rate, divergence
+from .journal import AbstractJournal, shell_of
+from .observe import Observer
 from .stop import AbstractStop
 from .system import AbstractSystem, is_finite, look_at_sinkhorn
 from .trajectory import Trajectory
@@ -196,16 +198,28 @@ def density_run(
     bar: Progress,
     began: float,
     seconds: float,
+    journal: AbstractJournal,
 ) -> Trajectory:
-    """From save time to save time, and from break to break; between them the host looks at clock and Sinkhorn."""
+    """From save time to save time, and from break to break; between them the host looks at clock and Sinkhorn, and a
+    journal is kept.
+    """
     y, t, ending = system.start(), t0, Ending.REACHED
     known = np.asarray(times)
     kept: list[tuple[float, Any]] = [(float(t0), y)] if known[0] == float(t0) else []
     stats: dict[str, Any] = {"steps": 0, "rejected": 0}
+    earlier = journal.resume(lambda: shell_of(system, Observer(None, {}), t0, discrete=False), (t, y))
+    if earlier is not None:
+        rows, (t, y), note = earlier
+        kept, ending = [(time, saved) for time, (saved, _) in rows], Ending(note["ending"])
+        stats |= note["stats"]
+        began -= stats.pop("seconds", 0.0)
+    seen = 0 if earlier is None else len(kept)
     faces = system.mu.d * system.size
     usual = int(np.clip(SEGMENT_PAIRS / (2 * faces * system.size), 1, SEGMENT_STEPS))
     for piece, end in pieces:
         assert isinstance(piece, DensitySystem)
+        if float(end) <= float(t) or ending != Ending.REACHED:
+            continue  # done before an interruption
         inside = [time for time in known if float(t) < time <= float(end)]
         stops = inside if inside and inside[-1] == float(end) else [*inside, float(end)]
         for stop in stops:
@@ -225,10 +239,14 @@ def density_run(
                     ending = Ending.NOT_FINITE
                 elif bool(now.stopped) or (float(t) < stop and clock.monotonic() - began > seconds):
                     ending = Ending.STOPPED
+                elif float(t) >= stop and stop in known:
+                    kept.append((stop, y))
+                stats["seconds"] = clock.monotonic() - began
+                rows = [(time, (saved, {})) for time, saved in kept[seen:]]
+                journal.keep(rows, (t, y), {"stats": dict(stats), "ending": int(ending)})
+                seen = len(kept)
             if ending != Ending.REACHED:
                 break
-            if stop in known:
-                kept.append((stop, y))
             if clock.monotonic() - began > seconds and stop < float(pieces[-1][1]):
                 ending = Ending.STOPPED
                 break

@@ -32,6 +32,8 @@ from ..gaussian.mean import mean_path
 from ..measures.gaussian import Gaussian
 from ..outcome import Ending, Outcome
 from .gaussians import GaussianSystem
+from .journal import AbstractJournal, Kept, shell_of
+from .observe import Observer
 from .save import DEFAULT_COUNT
 from .segment import Control
 from .setup import checked_rtol
@@ -65,6 +67,8 @@ def endless_run(
     progress: bool | None,
     unused: dict[str, Any],
     began: float,
+    journal: AbstractJournal,
+    call: tuple[Any, Any, dict[str, Any]],
 ) -> Trajectory:
     """March a Gaussian until its fate is known, or its steps are spent; save some of the states on the way."""
     deadline = began + _checked(system, t0, save, stop, unused)
@@ -77,10 +81,21 @@ def endless_run(
     # Ranks are read from small singular values.
     field, mu = cast((system.field, system.mu), jnp.zeros(()).dtype)
     watch = _Watch(field, mu, LOOKS * -(-budget // (LOOKS * STEPS)))
+    finished = journal.begin("flow", *call)
+    if finished is not None:
+        return finished
+    earlier = journal.resume(
+        lambda: shell_of(system, Observer(None, {}), t0, False), watch.state(), (watch.times[0], watch.states[0])
+    )
+    if earlier is not None:
+        watch.restore(earlier)
+        began -= earlier.note["seconds"]
     with Progress(progress, 0, budget, "flow to its fate", "steps:") as bar:
         while watch.goes_on and clock.monotonic() < deadline:
             watch.advance(rtol)
             bar.update(int(watch.march.tries), int(watch.march.tries))
+            row = float(watch.march.t), (watch.times[-1], watch.states[-1])
+            journal.keep([row], watch.state(), {"done": watch.done, "seconds": clock.monotonic() - began})
     ending = Ending.FATE_KNOWN if watch.kind != FateKind.UNDECIDED else Ending.STEP_LIMIT
     if watch.goes_on:
         ending = Ending.STOPPED
@@ -97,7 +112,10 @@ def endless_run(
     tried, moved = int(watch.march.tries), watch.accepted
     stats = {"steps": moved, "rejected": tried - moved, "seconds": clock.monotonic() - began}
     last = jax.tree.map(lambda a: a[-1], saved)
-    return Trajectory(times, saved, last, Outcome(jnp.asarray(int(ending)), times[-1]), stats, system, False, fate)
+    outcome = Outcome(jnp.asarray(int(ending)), times[-1])
+    run = Trajectory(times, saved, last, outcome, stats, system, False, fate)
+    journal.finish(run)
+    return run
 
 
 class _Watch:
@@ -140,6 +158,19 @@ class _Watch:
     def accepted(self) -> int:
         return int((np.diff(np.concatenate(self.times)) > 0).sum())
 
+    def state(self) -> Any:
+        """What a journal keeps of it, besides the path."""
+        return self.march, vars(self.record), self.rotation
+
+    def restore(self, kept: Kept) -> None:
+        """Go on from what a journal kept."""
+        self.march, record, self.rotation = kept.state
+        self.record = Record(**{name: np.array(values) for name, values in record.items()})
+        self.times += [times for _, (times, _) in kept.rows]
+        self.states += [states for _, (_, states) in kept.rows]
+        self.done = kept.note["done"]
+        self._classify()
+
     def _look(self, seen: Any, number: int) -> None:
         t, Y, F, dF, G = (np.asarray(a)[None] for a in (seen.t, seen.Y, seen.F, seen.dF, seen.G))
         factor = Y[:, :, :-1] if self.with_mean else Y
@@ -160,6 +191,9 @@ class _Watch:
         for k in range(LOOKS):
             self._look(jax.tree.map(lambda a, k=k: np.asarray(a)[k], seen), self.done + 1 + k)
         self.done += LOOKS
+        self._classify()
+
+    def _classify(self) -> None:
         self.answer = classify(self.record.rows(np.arange(1), self.done), self.speed, self.patient, self.bounded)
 
     def path(self) -> tuple[np.ndarray, np.ndarray]:

@@ -24,6 +24,7 @@ from .domain import covering
 from .endless import endless_run, with_fate
 from .frames import Rescaled
 from .gaussians import GaussianSystem
+from .journal import AbstractJournal, NoJournal
 from .observe import checked_observer
 from .planning import STATES_IN_A_STEP, checked_plan, with_sums
 from .run import host_run, traced_run
@@ -56,6 +57,7 @@ def flow(
     max_steps: int | None = None,
     progress: bool | None = None,
     adjoint: diffrax.AbstractAdjoint | None = None,
+    journal: AbstractJournal | None = None,
 ) -> Trajectory:
     r"""Solve the Transformer PDE from `t0` to `t1`: $\dot x_i=\Gamma_\mu(x_i)$ for tokens, for a Gaussian its exact
     closure $\dot m=u$, $\dot\Sigma=G\Sigma+\Sigma G^\top$ (MATH e.1), and for a density
@@ -84,6 +86,8 @@ def flow(
     - `max_steps`: how many steps to try at the most (100,000; under tracing 4096).
     - `progress`: a bar, if the run is long (default: on a terminal).
     - `adjoint`: how diffrax differentiates; the default is reverse mode, `diffrax.ForwardMode()` is for `jax.jvp`.
+    - `journal`: `mf.Journal("runs/mine")` writes the run to a folder while it goes on; the same call goes on from there
+      after an interruption, to the same bits.
 
     **Returns:** a `Trajectory`. Blow-up, a step limit, a stalled Sinkhorn are outcomes: see `run.outcome`; what becomes
     of a Gaussian is its `run.fate`. Under `jit`, `vmap` and `grad` the run is one compiled piece, without progress, and
@@ -96,16 +100,20 @@ def flow(
     ```
     """
     began = clock.monotonic()
+    book = NoJournal() if journal is None else journal
+    options = {"t1": t1, "t0": t0, "solver": solver, "rtol": rtol, "atol": atol, "step": step, "accuracy": accuracy}
+    options |= {"save": save, "sample": sample, "observers": observers, "space": space, "frame": frame, "stop": stop}
+    call = field, measure, options | {"max_steps": max_steps}
     system, t0, t1 = checked_system(field, measure, t0, t1, space, frame)
     if isinstance(system, GaussianSystem) and not is_traced(t1) and float(t1) == np.inf:
         unused = {"solver": solver, "atol": atol, "step": step, "adjoint": adjoint, "accuracy": accuracy}
         unused |= {"sample": sample, "observers": observers}
-        return endless_run(system, t0, rtol, save, stop, max_steps, progress, unused, began)
+        return endless_run(system, t0, rtol, save, stop, max_steps, progress, unused, began, book, call)
     if isinstance(system, DensitySystem):
         unused = {"solver": solver, "rtol": rtol, "atol": atol, "step": step, "adjoint": adjoint}
         unused |= {"accuracy": accuracy, "sample": sample, "observers": observers}
         refuse_for_densities(**unused, space=space, frame=frame)
-        return _density_flow(system, t0, t1, save, stop, max_steps, progress, began)
+        return _density_flow(system, t0, t1, save, stop, max_steps, progress, began, book, call)
     if solver is None:
         traced = is_traced(system, t0, t1) or schedule_is_traced(system.field, t0)
         stiff = isinstance(system, GaussianSystem) and system.unknowns <= IMPLICIT_SIZE and not traced
@@ -134,6 +142,13 @@ def flow(
         )
     parts = pieces(system, t0, t1)
     if traced:
+        if journal is not None:
+            checks.refuse(
+                "a journal is kept on the host",
+                got="a journal under jit, vmap or grad",
+                expected="known numbers",
+                remedy="leave journal out, or call mf.flow outside",
+            )
         if accuracy is not None:
             parts = [(with_sums(piece, accuracy), end) for piece, end in parts]
         adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
@@ -143,13 +158,29 @@ def flow(
         STATES_IN_A_STEP * system.state_bytes + 2.5 * len(times) * observer.bytes(system),
         "fewer tokens, or sample=1000 to keep only some of them",
     )
+    finished = book.begin("flow", *call)
+    if finished is not None:
+        return finished
     with Progress(progress, float(t0), float(t1)) as bar:
-        run = host_run(system, parts, solver, control, rules, limit, times, t0, bar, began, seconds, observer, accuracy)
-    return with_fate(run, t0, control) if isinstance(system, GaussianSystem) else run
+        run = host_run(
+            system, parts, solver, control, rules, limit, times, t0, bar, began, seconds, observer, accuracy, book
+        )
+    run = with_fate(run, t0, control) if isinstance(system, GaussianSystem) else run
+    book.finish(run)
+    return run
 
 
 def _density_flow(
-    system: DensitySystem, t0: Any, t1: Any, save: Any, stop: Any, max_steps: Any, progress: bool | None, began: float
+    system: DensitySystem,
+    t0: Any,
+    t1: Any,
+    save: Any,
+    stop: Any,
+    max_steps: Any,
+    progress: bool | None,
+    began: float,
+    book: AbstractJournal,
+    call: tuple[Any, Any, dict[str, Any]],
 ) -> Trajectory:
     """A density by finite volumes, on a grid that holds it until the end."""
     field, rho = system.field, system.mu
@@ -165,6 +196,11 @@ def _density_flow(
     progress = None if progress is None else checks.flag(progress, "progress")
     system = DensitySystem(field, covering(field, rho, t0, t1))
     times = with_breaks(resolve_save(save, t0, t1, system.state_bytes), field, t0, t1)
+    finished = book.begin("flow", *call)
+    if finished is not None:
+        return finished
     with Progress(progress, float(t0), float(t1)) as bar:
         parts = pieces(system, t0, t1)
-        return density_run(system, parts, cast(rules, system.dtype), limit, times, t0, bar, began, seconds)
+        run = density_run(system, parts, cast(rules, system.dtype), limit, times, t0, bar, began, seconds, book)
+    book.finish(run)
+    return run

@@ -25,6 +25,7 @@ from ..outcome import Ending, Outcome
 from ..spaces import AbstractSpace, resolve_space
 from .frames import Original
 from .gaussians import GaussianSystem
+from .journal import AbstractJournal, NoJournal
 from .observe import checked_observer
 from .onebyone import one_by_one, with_all_layers
 from .particles import ParticleSystem
@@ -46,6 +47,7 @@ def layers(
     sample: int | None = None,
     observers: dict[str, Callable[[Any, Any], Any]] | None = None,
     progress: bool | None = None,
+    journal: AbstractJournal | None = None,
 ) -> Trajectory:
     r"""A residual transformer, $x^{\ell+1}=x^\ell+h\,\Gamma_{\mu^\ell}(x^\ell)$, all tokens at once (MATH c).
 
@@ -60,8 +62,8 @@ def layers(
     - `step`: $h$, by default one over the number of layers; 1 is the plain residual network.
     - `space`: on `mf.Sphere()` each layer is followed by a normalisation.
     - `save`: "all" states, or only the "final" one (with the first).
-    - `accuracy`, `sample`, `observers`: as for `mf.flow`, for many tokens. Layers are then compiled one by one, with a
-      `progress` bar.
+    - `accuracy`, `sample`, `observers`: as for `mf.flow`, for many tokens; `journal`: as for `mf.flow`, to go on after
+      an interruption. Layers are then compiled one by one, with a `progress` bar.
 
     ```python
     mf.layers(mf.Softmax(Q, K, V), tokens, depth=48)
@@ -69,6 +71,8 @@ def layers(
     ```
     """
     began = clock.monotonic()
+    given = {"depth": depth, "step": step, "space": space, "save": save, "accuracy": accuracy}
+    call = field, measure, given | {"sample": sample, "observers": observers}
     fields, count = _checked_layers(field, depth)
     checks.one_of(save, "save", ("all", "final"))
     if isinstance(measure, Density):
@@ -112,18 +116,24 @@ def layers(
     else:
         assert space is not None
         system = ParticleSystem(fields[0], measure, space, Original())
-    if accuracy is not None or sample is not None or observers is not None:
+    if accuracy is not None or sample is not None or observers is not None or journal is not None:
         observer = checked_observer(sample, observers, system, times[0])
         checked_plan(accuracy, system, is_traced(system, fields, step))
         if is_traced(system, fields, step, times):
             checks.refuse(
-                "layers with a sample, observers or an accuracy are not traced",
+                "layers with a sample, observers, an accuracy or a journal are not traced",
                 got="traced tokens, fields or step",
                 expected="known numbers",
                 remedy="leave these options out under jit, vmap and grad; or use mf.flow, which takes them",
             )
+        book = NoJournal() if journal is None else journal
+        finished = book.begin("layers", *call)
+        if finished is not None:
+            return finished
         with Progress(progress, 0, count, "layers", "layer") as bar:
-            return one_by_one(system, fields, step, times, save == "all", observer, accuracy, bar, began)
+            run = one_by_one(system, fields, step, times, save == "all", observer, accuracy, bar, began, book)
+        book.finish(run)
+        return run
     saved, solved = _run(system, _stacked(fields, count), step, times, save == "all")
     # The last resolved state, if the state left the floating-point range.
     finite = jnp.stack([jnp.isfinite(a).reshape(a.shape[0], -1).all(axis=1) for a in jax.tree.leaves(saved)]).all(

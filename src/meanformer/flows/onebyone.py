@@ -15,6 +15,7 @@ from .._types import Scalar
 from ..attention.base import AbstractField
 from ..attention.schedule import Piecewise
 from ..outcome import Ending, Outcome
+from .journal import AbstractJournal, shell_of
 from .observe import Observer, recorded, stacked
 from .planning import Planner
 from .system import AbstractSystem, look_at_sinkhorn
@@ -44,34 +45,50 @@ def one_by_one(
     accuracy: Any,
     bar: Progress,
     began: float,
+    journal: AbstractJournal,
 ) -> Trajectory:
     """The layers up to where they are finite."""
     count = len(times) - 1
-    layers = itertools.repeat(fields[0], count) if len(fields) == 1 else fields
+    layers = fields * count if len(fields) == 1 else fields
+    differ = any(a is not b for a, b in itertools.pairwise(fields))
+    whole = with_all_layers(system, fields, times) if differ else system
     stats: dict[str, Any] = {"steps": 0, "rejected": 0}
     planner = Planner(accuracy, stats)
     y, ending, last = system.start(), Ending.REACHED, 0
     final = system.snapshot(times[0], y)
-    rows = [(0, recorded(observer, system, times[0], y))]
-    for number, field in enumerate(layers):
-        here = planner.fitted(eqx.tree_at(lambda s: s.field, system, field), times[number], y)
-        if number == 0:
+    earlier = journal.resume(lambda: shell_of(whole, observer, times[0], True), (y, final, planner.state(times[0], y)))
+    if earlier is None:
+        kept = [(float(times[0]), recorded(observer, system, times[0], y))]
+    else:
+        kept, (y, final, planned), note = earlier
+        stats |= note["stats"]
+        began -= stats.pop("seconds", 0.0)
+        planner.restore(note["planner"], planned, lambda k: eqx.tree_at(lambda s: s.field, system, layers[k]))
+        last, ending = note["last"], Ending(note["ending"])
+    seen = 0 if earlier is None else len(kept)
+    while last < count and ending == Ending.REACHED:
+        t, after = times[last], times[last + 1]
+        planner.piece = last
+        here = planner.fitted(eqx.tree_at(lambda s: s.field, system, layers[last]), t, y)
+        if last == 0:
             bar.say(planner.said)
-        ending = look_at_sinkhorn(here, times[number], y, stats)
-        new, snapshot = _layer(here, step, times[number], y)
+        ending = look_at_sinkhorn(here, t, y, stats)
+        new, snapshot = _layer(here, step, t, y)
         if not system.whole(snapshot):
             ending = Ending.NOT_FINITE
-            break
-        y, final, last = new, snapshot, number + 1
-        stats["steps"] += 1
-        if keep or last == count:
-            rows.append((last, recorded(observer, here, times[last], y)))
-        bar.update(last, last)
-        if ending != Ending.REACHED:
-            break
+        else:
+            y, final, last = new, snapshot, last + 1
+            stats["steps"] += 1
+            if keep or last == count:
+                kept.append((float(after), recorded(observer, here, after, y)))
+            bar.update(last, last)
+        stats["seconds"] = clock.monotonic() - began
+        note = {"stats": dict(stats), "last": last, "ending": int(ending), "planner": planner.note()}
+        journal.keep(kept[seen:], (y, final, planner.state(times[last], y)), note)
+        seen = len(kept)
     stats["seconds"] = clock.monotonic() - began
-    differ = any(a is not b for a, b in itertools.pairwise(fields))
-    whole = with_all_layers(system, fields, times) if differ else system
-    kept = times[jnp.asarray([number for number, _ in rows])]
     outcome = Outcome(jnp.asarray(int(ending)), times[last])
-    return observed(observer, whole, kept, stacked([row for _, row in rows]), final, outcome, stats, True)
+    saved = stacked([row for _, row in kept])
+    return observed(
+        observer, whole, jnp.asarray([time for time, _ in kept], times.dtype), saved, final, outcome, stats, True
+    )

@@ -1,5 +1,6 @@
 """Plans along a run: how sums over tokens are done, made again when the cloud outgrows them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -37,6 +38,8 @@ class Planner:
         self.accuracy = None if accuracy is None else self.plan.accuracy if self.plan else checked_accuracy(accuracy)
         self.stats, self.asked = stats, 0
         self.margin = 1.0
+        # Where the plan was made: the number of the piece, time and state. None for a plan from elsewhere.
+        self.piece, self.origin = 0, None
         if self.accuracy is not None:
             stats.update({"accuracy": self.accuracy, "plans": 0, "sum_error": 0.0})
         if self.plan is not None:
@@ -56,8 +59,8 @@ class Planner:
         if not np.isfinite(np.asarray(tokens.points)).all():
             return system
         if self.plan is None or not self._fits(Approximate(field, self.plan.sums), tokens, t):
-            margin = MARGIN if all(a.keys.shape[1] < 3 for a in asked_of(field, tokens, t)) else SMALL_MARGIN
-            self.plan = planned(field, tokens, self.accuracy, t, margin * self.margin)[0]
+            self._make(system, t, y)
+            assert self.plan is not None
             checks.fits_in_memory(
                 f"a run of {system.summary()} with {self.plan.words}",
                 STATES_IN_A_STEP * system.state_bytes + self.plan.bytes,
@@ -68,13 +71,39 @@ class Planner:
             self.stats["sums"] = self.plan.words
         return with_sums(system, self.plan)
 
-    def wider(self, system: AbstractSystem, t: Scalar, y: Any) -> AbstractSystem:
-        """The system with a plan that covers more; exact sums when that has been tried."""
+    def widen(self) -> None:
+        """Let the next plan cover more; sums become exact when that has been tried."""
         self.plan, self.margin = None, 2 * self.margin
-        if self.margin <= WIDEST:
-            return self.fitted(system, t, y)
-        self.stats["sums"], self.accuracy = "exact sums", None
-        return eqx.tree_at(lambda s: s.field, system, unwrapped(system.field))
+        if self.margin > WIDEST:
+            self.stats["sums"], self.accuracy = "exact sums", None
+
+    def _make(self, system: ParticleSystem, t: Scalar, y: Any) -> None:
+        field, tokens = unwrapped(system.field), system.mu.with_points(system.tokens(t, y))
+        margin = MARGIN if all(a.keys.shape[1] < 3 for a in asked_of(field, tokens, t)) else SMALL_MARGIN
+        self.plan = planned(field, tokens, self.accuracy, t, margin * self.margin)[0]
+        self.origin = self.piece, t, y
+
+    def state(self, t: Scalar, y: Any) -> Any:
+        """What a journal keeps: the state for which the plan was made (`y` if there is none), since plans are functions
+        of it.
+        """
+        if "accuracy" not in self.stats:
+            return None
+        return (t, y) if self.origin is None else self.origin[1:]
+
+    def note(self) -> dict[str, Any]:
+        """What else a journal keeps."""
+        piece = None if self.origin is None or self.plan is None else self.origin[0]
+        return {"asked": self.asked, "margin": self.margin, "exact": self.accuracy is None, "piece": piece}
+
+    def restore(self, note: dict[str, Any], state: Any, piece_of: Callable[[int], Any]) -> None:
+        """Make the plan again that a journal tells of; `piece_of(number)` is the system of a piece."""
+        self.asked, self.margin = note["asked"], note["margin"]
+        if note["exact"]:
+            self.plan = self.accuracy = None
+        elif note["piece"] is not None:
+            self.piece = note["piece"]
+            self._make(piece_of(self.piece), *state)
 
     def _fits(self, field: Approximate, tokens: Any, t: Scalar) -> bool:
         assert self.plan is not None

@@ -14,6 +14,7 @@ from .._progress import Progress
 from .._types import Scalar
 from ..attention.approximate import Approximate
 from ..outcome import Ending, Outcome
+from .journal import AbstractJournal, shell_of
 from .observe import Observer, recorded, stacked
 from .planning import Planner
 from .segment import Control, Segment, run_segment
@@ -100,61 +101,78 @@ def host_run(
     seconds: float,
     observer: Observer,
     accuracy: Any,
+    journal: AbstractJournal,
 ) -> Trajectory:
-    """Segment after segment; between them, progress is shown, plans are made, clocks and Sinkhorn problems seen to."""
-    y, t, ending = system.start(), t0, Ending.REACHED
-    known = np.asarray(times)
-    rows: list[Any] = [None] * len(known)
-    if known[0] == float(t0):
-        rows[0] = jax.tree.map(np.asarray, recorded(observer, system, t0, y))
+    """Segment after segment; between them, progress is shown, plans are made, clocks and Sinkhorn problems seen to, and
+    a journal kept.
+    """
+    y, t, dt, ending, number = system.start(), t0, _first_step(t0, pieces[0][1]), Ending.REACHED, 0
+    known, kept = np.asarray(times), []
     stats: dict[str, Any] = {"steps": 0, "rejected": 0, "segments": 0}
+    planner = Planner(accuracy, stats)
+    earlier = journal.resume(lambda: shell_of(system, observer, t0, discrete=False), (t, y, dt, planner.state(t, y)))
+    if earlier is None and known[0] == float(t0):
+        kept.append((float(t0), jax.tree.map(np.asarray, recorded(observer, system, t0, y))))
+    if earlier is not None:
+        kept, (t, y, dt, planned), note = earlier
+        stats |= note["stats"]
+        planner.restore(note["planner"], planned, lambda k: pieces[k][0])
+        number, ending = note["piece"], Ending(note["ending"])
+        began -= stats.pop("seconds", 0.0)
+        bar.update(float(t), stats["steps"])
+    seen = 0 if earlier is None else len(kept)
     adjoint = diffrax.DirectAdjoint()
     before = t, y
-    planner = Planner(accuracy, stats)
 
-    def keep(segment: Segment, start: float) -> None:
-        saved = jax.tree.map(np.asarray, segment.saved)
-        for i in np.flatnonzero((known > start) & (known <= float(segment.t))):
-            rows[i] = jax.tree.map(lambda a, i=i: a[i].copy(), saved)
-
-    for piece, end in pieces:
-        dt, done = _first_step(t, end), False
+    while number < len(pieces) and ending == Ending.REACHED:
+        piece, end = pieces[number]
+        planner.piece = number
         piece = planner.fitted(piece, t, y)
-        bar.say(planner.said)
+        if stats["segments"] == 0:
+            bar.say(planner.said)
         ending = look_at_sinkhorn(piece, t, y, stats)
-        while not done and ending == Ending.REACHED:
-            gridded, before = isinstance(piece.field, Approximate), (t, y)
-            budget = min(segment_steps(system.size, gridded), limit - stats["steps"] - stats["rejected"])
-            if budget <= 0:
-                ending = Ending.STEP_LIMIT
-                break
-            segment = run_segment(
-                piece, solver, control, rules, adjoint, budget, y, t, end, dt, times, observer, gridded
-            )
-            if gridded and int(segment.ending) in (Ending.NOT_FINITE, Ending.STEP_TOO_SMALL):
-                # Perhaps a stage left the plan: not an outcome before wider plans, and exact sums, say so too.
-                piece = planner.wider(piece, t, y)
-                stats["rejected"] += int(segment.accepted) + int(segment.rejected)
-                continue
-            keep(segment, float(t))
-            stats["steps"] += int(segment.accepted)
-            stats["rejected"] += int(segment.rejected)
-            stats["segments"] += 1
-            y, t, dt = segment.y, segment.t, segment.dt
-            bar.update(float(t), stats["steps"])
-            done, ending = bool(segment.reached), Ending(int(segment.ending))
-            spent = stats["steps"] + stats["rejected"]
-            if (ending == Ending.STEP_LIMIT and spent < limit) or bool(segment.outgrown):
-                ending = Ending.REACHED  # the segment's own limit, or the plan's: the next one goes on
-            if ending == Ending.REACHED and not done and clock.monotonic() - began > seconds:
-                ending = Ending.STOPPED
-            if ending == Ending.REACHED:
-                piece = piece if done else planner.fitted(piece, t, y)
-                ending = look_at_sinkhorn(piece, t, y, stats)
         if ending != Ending.REACHED:
             break
+        gridded, before = isinstance(piece.field, Approximate), (t, y)
+        budget = min(segment_steps(system.size, gridded), limit - stats["steps"] - stats["rejected"])
+        if budget <= 0:
+            ending = Ending.STEP_LIMIT
+            break
+        segment = run_segment(piece, solver, control, rules, adjoint, budget, y, t, end, dt, times, observer, gridded)
+        if gridded and int(segment.ending) in (Ending.NOT_FINITE, Ending.STEP_TOO_SMALL):
+            # Perhaps a stage left the plan: not an outcome before wider plans, and exact sums, say so too.
+            planner.widen()
+            stats["rejected"] += int(segment.accepted) + int(segment.rejected)
+            continue
+        kept += _rows(system, segment, known, float(t))
+        stats["steps"] += int(segment.accepted)
+        stats["rejected"] += int(segment.rejected)
+        stats["segments"] += 1
+        y, t, dt = segment.y, segment.t, segment.dt
+        bar.update(float(t), stats["steps"])
+        ending = Ending(int(segment.ending))
+        spent = stats["steps"] + stats["rejected"]
+        if (ending == Ending.STEP_LIMIT and spent < limit) or bool(segment.outgrown):
+            ending = Ending.REACHED  # the segment's own limit, or the plan's: the next one goes on
+        if ending == Ending.REACHED and bool(segment.reached):
+            ending, number = look_at_sinkhorn(piece, t, y, stats), number + 1
+            dt = dt if number == len(pieces) else _first_step(t, pieces[number][1])
+        elif ending == Ending.REACHED and clock.monotonic() - began > seconds:
+            ending = Ending.STOPPED
+        stats["seconds"] = clock.monotonic() - began
+        note = {"stats": dict(stats), "piece": number, "ending": int(ending), "planner": planner.note()}
+        journal.keep(kept[seen:], (t, y, dt, planner.state(t, y)), note)
+        seen = len(kept)
     stats["seconds"] = clock.monotonic() - began
-    return _assemble(system, known, rows, t0, t, y, ending, stats, observer, before)
+    return _assemble(system, kept, t0, t, y, ending, stats, observer, before)
+
+
+def _rows(system: AbstractSystem, segment: Segment, known: np.ndarray, start: float) -> list[tuple[float, Any]]:
+    """What a segment saved, up to where it is resolved."""
+    saved = jax.tree.map(np.asarray, segment.saved)
+    inside = np.flatnonzero((known > start) & (known <= float(segment.t)))
+    rows = [(float(known[i]), jax.tree.map(lambda a, i=i: a[i].copy(), saved)) for i in inside]
+    return [(time, row) for time, row in rows if system.whole(row[0])]
 
 
 @eqx.filter_jit
@@ -164,8 +182,7 @@ def _saved(system: AbstractSystem, t: Scalar, y: Any) -> Any:
 
 def _assemble(
     system: AbstractSystem,
-    known: np.ndarray,
-    rows: list[Any],
+    kept: list[tuple[float, Any]],
     t0: Scalar,
     t: Scalar,
     y: Any,
@@ -176,7 +193,6 @@ def _assemble(
 ) -> Trajectory:
     """The trajectory up to where it is resolved; a run that ended between save times keeps its last state too."""
     final = jax.tree.map(np.asarray, _saved(system, t, y))
-    kept = [(time, row) for time, row in zip(known, rows, strict=True) if row is not None and system.whole(row[0])]
     whole = system.whole(final)
     if ending != Ending.REACHED and whole and (not kept or float(t) > kept[-1][0]):
         kept.append((float(t), jax.tree.map(np.asarray, recorded(observer, system, t, y))))

@@ -1,5 +1,6 @@
 """What a run returns."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -27,6 +28,18 @@ if TYPE_CHECKING:
     import xarray
 
 
+class Lazy:
+    """Saved states that are read when they are first asked for."""
+
+    def __init__(self, read: Callable[[], Any]):
+        self._read, self._value = read, None
+
+    def __call__(self) -> Any:
+        if self._value is None:
+            self._value = self._read()
+        return self._value
+
+
 class Trajectory(eqx.Module):
     """A run: the measure at its save times, how it ended, and what it took.
 
@@ -38,11 +51,11 @@ class Trajectory(eqx.Module):
       mean, the covariance and the radius of all of them are here (`final` is whole);
     - `at(t)`, the state between save times; `original()`, out of a rescaled frame;
     - `stats`: steps, rejected steps, seconds, ...;
-    - `clusters()`, `plot()`, `animate(path)`, `to_xarray()`.
+    - `clusters()`, `plot()`, `animate(path)`, `to_xarray()`, `save(path)`.
     """
 
     times: Float[Array, " times"]
-    saved: Any
+    stored: Any
     last: Any
     outcome: Outcome
     stats: dict[str, Any]
@@ -56,6 +69,11 @@ class Trajectory(eqx.Module):
     def field(self) -> Any:
         """The field that moved the measure."""
         return self.system.field
+
+    @property
+    def saved(self) -> Any:
+        """What was kept of the states at `times`; read from disk now, if the run was loaded."""
+        return self.stored() if isinstance(self.stored, Lazy) else self.stored
 
     @property
     def states(self) -> Any:
@@ -84,7 +102,7 @@ class Trajectory(eqx.Module):
             return self
         saved, last = ((jnp.einsum("...ij,...nj->...ni", Phi, z), None) for z, Phi in (self.saved, self.last))
         return eqx.tree_at(
-            lambda run: (run.saved, run.last, run.system.frame, *([] if run.whole is None else [run.whole.frame])),
+            lambda run: (run.stored, run.last, run.system.frame, *([] if run.whole is None else [run.whole.frame])),
             self,
             (saved, last, *[Original()] * (1 if self.whole is None else 2)),
         )
@@ -169,7 +187,13 @@ class Trajectory(eqx.Module):
         return f"{name}{system.summary()}: {count}; {self.outcome}" + ("" if self.fate is None else f"; {self.fate}")
 
     def __repr__(self) -> str:
-        return f"<Trajectory: {'traced' if is_traced(self.saved) or self.times.ndim != 1 else self.summary()}>"
+        return f"<Trajectory: {'traced' if is_traced(self.stored) or self.times.ndim != 1 else self.summary()}>"
+
+    def save(self, path: Any) -> Any:
+        """Write the run to a folder, from which `mf.load(path)` reads it. Returns the path."""
+        from ..store.journal import save
+
+        return save(self, path)
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
         """A picture of the tokens and their paths (d = 1, 2, 3), of the covariance, or of the density, as axes of
@@ -186,17 +210,16 @@ class Trajectory(eqx.Module):
         return pictures[type(self.system.mu)](self, ax=ax, **options)
 
     def animate(self, path: Any, **options: Any) -> Any:
-        """An animation of the tokens, written to `path` (.gif). Options: see `meanformer.plots.tokens.animate_run`."""
-        if not isinstance(self.system, ParticleSystem):
-            checks.refuse(
-                "an animation shows tokens",
-                got=f"the run of a {type(self.system.mu).__name__}",
-                expected="a run of a PointCloud",
-                remedy="use run.plot(), or flow tokens: mf.flow(field, mf.to_cloud(mu, 1000, key=key), t1)",
-            )
+        """An animation of the tokens, the Gaussian or the density, written to `path`: .gif, or .mp4 with ffmpeg.
+
+        Options: see `meanformer.plots.tokens.animate_run`, `meanformer.plots.moving.animate_gaussian_run` and
+        `meanformer.plots.moving.animate_density_run`.
+        """
+        from ..plots.moving import animate_density_run, animate_gaussian_run
         from ..plots.tokens import animate_run
 
-        return animate_run(self, path, **options)
+        films = {PointCloud: animate_run, Gaussian: animate_gaussian_run, Density: animate_density_run}
+        return films[type(self.system.mu)](self, path, **options)
 
 
 def observed(

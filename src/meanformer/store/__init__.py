@@ -1,0 +1,1 @@
+"""Run folders: what a run leaves on disk, while it goes on and when it is done."""

@@ -1,0 +1,168 @@
+"""Fields, measures, systems and options as JSON with arrays beside it, and back.
+
+Only data is kept: numbers, words, arrays, and classes of meanformer and diffrax by their names. Nothing is evaluated
+when it is read; a function is kept by its name alone, and says so when it is called.
+"""
+
+import dataclasses
+import enum
+import hashlib
+import importlib
+import inspect
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import _checks as checks
+
+# Arrays with no more numbers than this are written into the JSON, where people can read them.
+INLINE = 64
+# Classes may come from these packages.
+PACKAGES = ("meanformer", "diffrax")
+
+Sink = Callable[[np.ndarray], Any]
+Source = Callable[[Any], np.ndarray]
+
+
+class Missing:
+    """A function that was not kept."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        checks.refuse(
+            "a run folder keeps no functions",
+            got=f"a call of {self.name}",
+            expected="the function itself",
+            remedy="make the field and the options again in Python, and give them to mf.flow with the same journal",
+        )
+
+
+def encode(node: Any, sink: Sink) -> Any:
+    """`node` as JSON; `sink` takes the larger arrays and gives back the name to write for each."""
+    if node is None or isinstance(node, (bool, str)):
+        return node
+    if isinstance(node, enum.Enum):
+        return {"enum": _name(type(node)), "value": node.value}
+    if isinstance(node, int):
+        return node
+    if isinstance(node, float):
+        return node if math.isfinite(node) else {"float": repr(node)}
+    if isinstance(node, (jax.Array, np.ndarray, np.generic)):
+        return _encode_array(node, sink)
+    if isinstance(node, list):
+        return [encode(item, sink) for item in node]
+    if isinstance(node, tuple) and not hasattr(node, "_fields"):
+        return {"tuple": [encode(item, sink) for item in node]}
+    if isinstance(node, dict) and all(isinstance(key, str) for key in node):
+        return {"dict": {key: encode(value, sink) for key, value in node.items()}}
+    if dataclasses.is_dataclass(node) and not isinstance(node, type) and _known(type(node)):
+        names = [field.name for field in dataclasses.fields(node) if hasattr(node, field.name)]
+        return {"class": _name(type(node)), "fields": {name: encode(getattr(node, name), sink) for name in names}}
+    if isinstance(node, Missing):
+        return {"function": node.name}
+    if callable(node):
+        code = getattr(node, "__code__", None)
+        digest = "" if code is None else hashlib.sha256(code.co_code + repr(code.co_consts).encode()).hexdigest()[:12]
+        return {"function": getattr(node, "__qualname__", type(node).__name__), "code": digest}
+    checks.refuse(
+        "a run folder keeps numbers, arrays, fields and measures",
+        got=checks.described(node),
+        expected="what mf.flow and mf.layers take",
+        remedy="give plain numbers, or run without a journal",
+    )
+
+
+def _encode_array(array: Any, sink: Sink) -> Any:
+    kind = "jax" if isinstance(array, jax.Array) else "numpy"
+    values = np.asarray(array)
+    if values.size <= INLINE and values.dtype.kind in "fiub" and (values.size == 0 or np.isfinite(values).all()):
+        # Decimals of Python numbers give back the same bits.
+        return {kind: values.tolist(), "dtype": str(values.dtype), "shape": list(values.shape)}
+    return {kind: sink(values)}
+
+
+def decode(node: Any, source: Source) -> Any:
+    """What `encode` was given; `source` finds arrays by their names."""
+    if isinstance(node, list):
+        return [decode(item, source) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "float" in node:
+        return float(node["float"])
+    if "tuple" in node:
+        return tuple(decode(item, source) for item in node["tuple"])
+    if "dict" in node:
+        return {key: decode(value, source) for key, value in node["dict"].items()}
+    if "enum" in node:
+        return _class(node["enum"])(node["value"])
+    if "function" in node:
+        return Missing(node["function"])
+    for kind, make in (("jax", jnp.asarray), ("numpy", np.asarray)):
+        if kind in node:
+            value = node[kind]
+            inline = "dtype" in node
+            return make(np.array(value, node["dtype"]).reshape(node["shape"]) if inline else source(value))
+    return _decode_object(node, source)
+
+
+def _decode_object(node: dict[str, Any], source: Source) -> Any:
+    cls = _class(node["class"])
+    made = object.__new__(cls)
+    for field in dataclasses.fields(cls):
+        if field.name in node["fields"]:
+            value = decode(node["fields"][field.name], source)
+        elif field.default is not dataclasses.MISSING:  # a field that is newer than the folder
+            value = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+        else:
+            continue
+        object.__setattr__(made, field.name, value)
+    return made
+
+
+def _known(cls: type) -> bool:
+    return cls.__module__.split(".")[0] in PACKAGES
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _class(name: str) -> type:
+    module, _, qualname = name.partition(":")
+    found: Any = None
+    if module.split(".")[0] in PACKAGES:
+        try:
+            found = importlib.import_module(module)
+            for part in qualname.split("."):
+                found = getattr(found, part)
+        except (ImportError, AttributeError):
+            found = None
+    data = inspect.isclass(found) and (dataclasses.is_dataclass(found) or issubclass(found, enum.Enum))
+    if not data or not _known(found):
+        checks.refuse(
+            "a run folder names a class that is not known",
+            got=name,
+            expected=f"a class of {' or '.join(PACKAGES)}, of this version",
+            remedy="read the folder with the version of meanformer that wrote it (see run.json)",
+        )
+    return found
+
+
+def fingerprint(*nodes: Any) -> str:
+    """A hash of everything that is encoded: the same inputs give the same words, in every process."""
+
+    def digest(values: np.ndarray) -> str:
+        words = f"{values.dtype}{values.shape}".encode()
+        return hashlib.sha256(words + np.ascontiguousarray(values).tobytes()).hexdigest()
+
+    text = json.dumps([encode(node, digest) for node in nodes], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,9 @@
+"""What goes wrong with run folders. Nothing here imports JAX."""
+
+
+class FolderError(RuntimeError):
+    """A run folder that cannot be read or written; the message says what is wrong, what is safe and what to do."""
+
+    def __init__(self, what: str, *, safe: str, remedy: str):
+        self.what, self.safe, self.remedy = what, safe, remedy
+        super().__init__(f"{what}\n  safe:     {safe}\n  remedy:   {remedy}")

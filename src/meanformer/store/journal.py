@@ -1,0 +1,182 @@
+"""`mf.Journal`: a run that is written to a folder while it goes on."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import _checks as checks
+from ..flows.journal import AbstractJournal, Kept
+from ..flows.trajectory import Trajectory
+from ..outcome import Ending, Outcome
+from . import disk
+from .codec import encode, fingerprint
+from .folder import Lock, RunFolder
+from .load import load, rows_of
+from .provenance import provenance
+
+# Seconds between two writes.
+EVERY = 2.0
+
+
+class Journal(AbstractJournal):
+    """Write a run to the folder `path` while it goes on: `mf.flow(..., journal=mf.Journal("runs/mine"))`.
+
+    After an interruption the same call goes on from what was written, to the same bits; when the run is done, it reads
+    the result. A folder belongs to one run: another call is refused. `mf.load(path)` reads it, also while it goes on.
+
+    **Arguments:** `every`: seconds between two writes (0: after each segment); `record`: more entries of `run.json`.
+    """
+
+    def __init__(self, path: str | Path, every: float = EVERY, record: dict[str, Any] | None = None):
+        self.folder, self.every, self.extra = RunFolder(path), float(every), dict(record or {})
+        self._lock: Lock | None = None
+        self._rows: list[tuple[float, Any]] = []
+        self._pending: tuple[Any, dict[str, Any]] | None = None
+        self._streamed, self._written, self._clock = True, 0, time.monotonic()
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.folder.path
+
+    def begin(self, verb: str, field: Any, measure: Any, options: dict[str, Any]) -> Trajectory | None:
+        call = {"verb": verb, "field": field, "measure": measure, "options": options}
+        print_of_call = fingerprint(call)
+        if self.folder.exists():
+            found = self.folder.record
+            if found.get("hash") != print_of_call:
+                checks.refuse(
+                    f"{self.path} holds another run",
+                    got=f"a {found.get('kind', 'run')} of {found.get('created', 'an earlier time')} with other inputs",
+                    expected="the folder of this very call, or an empty one",
+                    remedy="choose another folder, or remove this one",
+                )
+            entries = self.folder.manifest
+            if entries and self.folder.read_segment(len(entries) - 1)[1].get("final"):
+                return load(self.path)
+        with self._explained("nothing has been computed yet"):
+            self._lock = self.folder.lock()
+            if not self.folder.exists():
+                arrays: dict[str, np.ndarray] = {}
+                record = {"kind": "flow", **provenance(), **self.extra, "hash": print_of_call}
+                record["call"] = encode(call, _into(arrays, "call"))
+                self.folder.create(record, arrays)
+        return None
+
+    def resume(self, shell: Callable[[], Trajectory], state: Any, row: Any = None) -> Kept | None:
+        self._streamed, self._clock = row is None, time.monotonic()
+        count = len(self.folder.manifest)
+        if count < 2:
+            # The run at its start: from now on a reader knows how rows and states are made up.
+            arrays: dict[str, np.ndarray] = {}
+            note = {"shell": encode(shell(), _into(arrays, "shell")), "streamed": self._streamed}
+            with self._explained("nothing has been computed yet"):
+                self.folder.add_segment(arrays, note)
+            return None
+        if count == 2:
+            return None
+        rows: list[tuple[float, Any]] = []
+        start = shell() if row is None else None
+        example = row if start is None else (jax.tree.map(lambda a: a[0], start.saved), start.statistics)
+        treedef, note, arrays = jax.tree.structure(example), {}, {}
+        for number in range(2, count):
+            arrays, note = self.folder.read_segment(number)
+            rows += rows_of(arrays, treedef)
+        self._written = len(rows)
+        leaves, structure = jax.tree.flatten(state)
+        kept = [
+            arrays[f"state/{k}"] if isinstance(leaf, np.ndarray) else jnp.asarray(arrays[f"state/{k}"])
+            for k, leaf in enumerate(leaves)
+        ]
+        return Kept(rows, jax.tree.unflatten(structure, kept), note["note"])
+
+    def keep(self, rows: list[tuple[float, Any]], state: Any, note: dict[str, Any]) -> None:
+        self._rows += rows
+        self._pending = state, note
+        if time.monotonic() - self._clock >= self.every:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has not been written."""
+        if self._pending is None:
+            return
+        state, note = self._pending
+        arrays = _stacked(self._rows)
+        arrays |= {f"state/{k}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(state))}
+        with self._explained(f"all that was written before: {self._written} saved states"):
+            self.folder.add_segment(arrays, {"note": note, "time": self._rows[-1][0] if self._rows else None})
+        self._written += len(self._rows)
+        self._rows, self._pending, self._clock = [], None, time.monotonic()
+
+    def finish(self, run: Trajectory) -> None:
+        done = self._written + len(self._rows) if self._streamed else 0
+        fresh = self._rows + _rows_from(run, done) if self._streamed else _rows_from(run, 0)
+        arrays = _stacked(fresh)
+        ended = encode(dataclasses.replace(run, stored=None), _into(arrays, "final"))
+        note = {"final": ended, "streamed": self._streamed}
+        with self._explained(f"all that was written before: {self._written} saved states"):
+            self.folder.add_segment(arrays, note)
+        self._rows, self._pending = [], None
+        self.close()
+
+    def close(self) -> None:
+        """Give the folder free."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _explained(self, safe: str) -> contextlib.AbstractContextManager[None]:
+        return disk.explained(self.path, safe)
+
+
+def _into(arrays: dict[str, np.ndarray], name: str) -> Callable[[np.ndarray], str]:
+    def sink(values: np.ndarray) -> str:
+        key = f"{name}/{len(arrays)}"
+        arrays[key] = values
+        return key
+
+    return sink
+
+
+def _stacked(rows: list[tuple[float, Any]]) -> dict[str, np.ndarray]:
+    """Rows as arrays with a leading axis of times."""
+    arrays = {"times": np.array([time for time, _ in rows])}
+    if rows:
+        leaves = zip(*(jax.tree.leaves(row) for _, row in rows), strict=True)
+        arrays |= {f"rows/{k}": np.stack([np.asarray(leaf) for leaf in column]) for k, column in enumerate(leaves)}
+    return arrays
+
+
+def _rows_from(run: Trajectory, first: int) -> list[tuple[float, Any]]:
+    times = np.asarray(run.times)
+    saved, statistics = jax.tree.map(np.asarray, (run.saved, run.statistics))
+    return [(float(times[k]), jax.tree.map(lambda a, k=k: a[k], (saved, statistics))) for k in range(first, len(times))]
+
+
+def save(run: Trajectory, path: str | Path) -> Path:
+    """Write a finished run to a folder: `run.save(path)`."""
+    journal = Journal(path)
+    if checks.known(*jax.tree.leaves(run)) is False or run.times.ndim != 1:
+        checks.refuse(
+            "only a finished run can be saved",
+            got="a run under jit, vmap or grad, or a batch",
+            expected="a run with known numbers",
+            remedy="save outside of jit, vmap and grad, one run at a time",
+        )
+    if journal.begin("saved", run.field, run.system, {"times": run.times, "last": run.last}) is None:
+        journal.resume(lambda: _start_of(run), ())
+        journal.finish(run)
+    return journal.path
+
+
+def _start_of(run: Trajectory) -> Trajectory:
+    saved, statistics = jax.tree.map(lambda a: a[:1], (run.saved, run.statistics))
+    outcome = Outcome(jnp.asarray(int(Ending.UNFINISHED)), run.times[0])
+    return dataclasses.replace(run, times=run.times[:1], stored=saved, statistics=statistics, outcome=outcome)

@@ -1,0 +1,86 @@
+"""`mf.load`: a run, read from its folder."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..flows.trajectory import Lazy, Trajectory
+from ..outcome import Ending, Outcome
+from .codec import decode
+from .errors import FolderError
+from .folder import RunFolder
+
+
+def load(path: str | Path) -> Trajectory:
+    """The run in a folder, as a `Trajectory`. Its states are read when they are first asked for.
+
+    A run that is not finished gives what has been written of it, with the outcome UNFINISHED.
+
+    ```python
+    run = mf.load("runs/clusters")
+    run.outcome, run.times, run.final, run.states
+    ```
+    """
+    folder = RunFolder(path)
+    record, count = folder.record, len(folder.manifest)
+    if record.get("kind") not in ("flow", "layers"):
+        raise FolderError(
+            f"{folder.path} holds a {record.get('kind')}, not one run",
+            safe="the folder is as it was",
+            remedy="load one of its cases: mf.load(path / 'cases' / name)"
+            if record.get("kind") == "cases"
+            else "open its report.html, or meanformer.store.folder.RunFolder(path).table()",
+        )
+    if count < 2:
+        raise FolderError(
+            f"the run in {folder.path} has not begun to compute",
+            safe="its settings are in run.json",
+            remedy=f"wait for it, or start it: meanformer resume {folder.path}",
+        )
+    arrays, note = folder.read_segment(count - 1)
+    if "final" not in note:
+        return _unfinished(folder, count)
+    run, first = decode(note["final"], arrays.__getitem__), 2 if note["streamed"] else count - 1
+    return dataclasses.replace(run, stored=Lazy(lambda: _rows(folder, (run.last, run.statistics), first, count)[1]))
+
+
+def _unfinished(folder: RunFolder, count: int) -> Trajectory:
+    """What there is of a run that goes on, or was interrupted."""
+    arrays, note = folder.read_segment(1)
+    shell = decode(note["shell"], arrays.__getitem__)
+    if count == 2 or not note["streamed"]:
+        return shell
+    times, saved, statistics = _rows(folder, (shell.saved, shell.statistics), 2, count)
+    times = jnp.asarray(times, shell.times.dtype)
+    return dataclasses.replace(
+        shell,
+        times=times,
+        stored=saved,
+        statistics=statistics,
+        outcome=Outcome(jnp.asarray(int(Ending.UNFINISHED)), times[-1]),
+        last=jax.tree.map(lambda a: a[-1], saved) if shell.whole is None else shell.last,
+        stats=shell.stats | folder.read_segment(count - 1)[1]["note"]["stats"],
+    )
+
+
+def _rows(folder: RunFolder, example: Any, first: int, count: int) -> tuple[np.ndarray, Any, Any]:
+    """Times, saved states and statistics of the segments from `first` on; `example` shows how they are made up."""
+    parts = [folder.read_segment(number)[0] for number in range(first, count)]
+    parts = [arrays for arrays in parts if arrays["times"].size]
+    treedef = jax.tree.structure(example)
+    leaves = [np.concatenate([arrays[f"rows/{k}"] for arrays in parts]) for k in range(treedef.num_leaves)]
+    saved, statistics = jax.tree.map(jnp.asarray, jax.tree.unflatten(treedef, leaves))
+    return np.concatenate([arrays["times"] for arrays in parts]), saved, statistics
+
+
+def rows_of(arrays: dict[str, np.ndarray], treedef: Any) -> list[tuple[float, Any]]:
+    """The rows of a segment, one by one."""
+    columns = [arrays[f"rows/{k}"] for k in range(treedef.num_leaves)] if arrays["times"].size else []
+    return [
+        (float(time), jax.tree.unflatten(treedef, [column[k] for column in columns]))
+        for k, time in enumerate(arrays["times"])
+    ]

@@ -142,6 +142,15 @@ class RunFolder:
         """Forget the segments from `number` on."""
         disk.write_json(self.path / "manifest.json", {"segments": self.manifest[:number]})
 
+    def discard_damaged(self) -> None:
+        """Forget the first segment that cannot be read, and those after it."""
+        for number in range(len(self.manifest)):
+            try:
+                self.read_segment(number)
+            except FolderError:
+                self.discard_from(number)
+                return
+
     def lock(self) -> "Lock":
         """The right to write, until it is released or the process ends."""
         return Lock(self.path)

@@ -31,11 +31,16 @@ class Journal(AbstractJournal):
     After an interruption the same call goes on from what was written, to the same bits; when the run is done, it reads
     the result. A folder belongs to one run: another call is refused. `mf.load(path)` reads it, also while it goes on.
 
-    **Arguments:** `every`: seconds between two writes (0: after each segment); `record`: more entries of `run.json`.
+    **Arguments:** `every`: seconds between two writes (0: after each segment); `record`: more entries of `run.json`;
+    `late`: make the folder with the first write only, so that a run shorter than `every` leaves none.
     """
 
-    def __init__(self, path: str | Path, every: float = EVERY, record: dict[str, Any] | None = None):
+    def __init__(
+        self, path: str | Path, every: float | int = EVERY, record: dict[str, Any] | None = None, late: bool = False
+    ):
         self.folder, self.every, self.extra = RunFolder(path), float(every), dict(record or {})
+        self.late = late and not self.folder.exists()
+        self._postponed: list[Callable[[], Any]] = []
         self._lock: Lock | None = None
         self._rows: list[tuple[float, Any]] = []
         self._pending: tuple[Any, dict[str, Any]] | None = None
@@ -47,6 +52,9 @@ class Journal(AbstractJournal):
         return self.folder.path
 
     def begin(self, verb: str, field: Any, measure: Any, options: dict[str, Any]) -> Trajectory | None:
+        if self.late:
+            self._postponed = [lambda: self.begin(verb, field, measure, options)]
+            return None
         call = {"verb": verb, "field": field, "measure": measure, "options": options}
         print_of_call = fingerprint(call)
         if self.folder.exists():
@@ -72,6 +80,9 @@ class Journal(AbstractJournal):
 
     def resume(self, shell: Callable[[], Trajectory], state: Any, row: Any = None) -> Kept | None:
         self._streamed, self._clock = row is None, time.monotonic()
+        if self.late:
+            self._postponed.append(lambda: self.resume(shell, state, row))
+            return None
         count = len(self.folder.manifest)
         if count < 2:
             # The run at its start: from now on a reader knows how rows and states are made up.
@@ -107,6 +118,10 @@ class Journal(AbstractJournal):
         """Write what has not been written."""
         if self._pending is None:
             return
+        if self.late:
+            self.late = False
+            for step in self._postponed:
+                step()
         state, note = self._pending
         arrays = _stacked(self._rows)
         arrays |= {f"state/{k}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(state))}
@@ -116,6 +131,8 @@ class Journal(AbstractJournal):
         self._rows, self._pending, self._clock = [], None, time.monotonic()
 
     def finish(self, run: Trajectory) -> None:
+        if self.late:
+            return
         done = self._written + len(self._rows) if self._streamed else 0
         fresh = self._rows + _rows_from(run, done) if self._streamed else _rows_from(run, 0)
         arrays = _stacked(fresh)

@@ -1,0 +1,274 @@
+"""The commands. What they need is imported inside them: the help must not load JAX."""
+
+import json
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from . import tables
+from .watching import watching
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
+Folder = Annotated[Path, typer.Argument(help="A run folder, e.g. runs/clusters.", show_default=False)]
+
+
+def _names(incomplete: str) -> list[str]:
+    from meanformer.experiments.registry import library
+
+    return [name for name in library() if name.startswith(incomplete)]
+
+
+def _papers(incomplete: str) -> list[str]:
+    from meanformer.experiments.reproductions import PAPERS
+
+    return [name for name in PAPERS if name.startswith(incomplete)]
+
+
+def _print_version(wanted: bool) -> bool:
+    if wanted:
+        import meanformer
+
+        print(f"meanformer {meanformer.__version__}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback(
+    epilog="Start with `meanformer run`; `meanformer COMMAND --help` explains a command. "
+    "Exit codes: 0 done, 1 failed, 2 refused input, 130 interrupted (go on with `meanformer resume`)."
+)
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """The dynamics of deep transformers, as a flow of measures."""
+
+
+@app.command(
+    epilog="Examples: `meanformer run` · `meanformer run clusters --set n=200 --out runs/clusters` · "
+    "`meanformer run my_experiment.toml --dry-run`"
+)
+def run(
+    experiment: Annotated[
+        str,
+        typer.Argument(help="A name of `meanformer list`, or a TOML file.", autocompletion=_names),
+    ] = "tour",
+    out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/NAME")] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a setting: key=value, e.g. n=200 or attention.tau=0.5. May be repeated."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all that is random: the same as --set seed=N.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, with its cost, and run nothing.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Remove the run that the folder holds.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run an experiment, by default the tour: the same tokens through every kind of attention.
+
+    Writes a run folder with all states, numbers, checks of the theory, figures and `report.html`, one file to open in
+    a browser. A run that was interrupted goes on with `meanformer resume`, or with the same command again.
+
+    What is compiled is kept in the user's cache folder, which makes the next run faster; `MEANFORMER_CACHE=0` in the
+    environment turns that off.
+    """
+    _keep_compiled()
+    from meanformer.experiments.config import read_experiment
+    from meanformer.experiments.cost import plan_text
+
+    asked = [*(changes or []), *([] if seed is None else [f"seed={seed}"])]
+    chosen = read_experiment(experiment, asked)
+    name = Path(experiment).stem
+    if dry_run:
+        print(plan_text(chosen))
+        return
+    from meanformer.experiments.build import check
+    from meanformer.experiments.runner import free_folder, run_experiment
+
+    check(chosen)
+    folder = free_folder(name, chosen) if out is None else out
+    if overwrite:
+        _remove(folder)
+    with watching(quiet, bars=chosen.kind == "flow") as watch:
+        done = run_experiment(chosen, folder, name=name, command=_command(), watch=watch)
+    _print_run(done.path, as_json)
+
+
+@app.command(epilog="Example: `meanformer resume runs/clusters`")
+def resume(
+    folder: Folder,
+    discard_damaged: Annotated[
+        bool, typer.Option("--discard-damaged", help="Forget segments that cannot be read, and compute them again.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a run after Ctrl-C, a crash or a reboot, where it stopped.
+
+    The result has the same bits as that of a run which was not interrupted, on the same machine and versions.
+    """
+    _keep_compiled()
+    from meanformer.experiments.runner import resume as go_on
+    from meanformer.store.folder import RunFolder
+
+    found = RunFolder(folder)
+    if discard_damaged:
+        found.discard_damaged()
+    with watching(quiet, bars=found.record["kind"] == "flow") as watch:
+        go_on(folder, watch)
+    _print_run(folder, as_json)
+
+
+@app.command(epilog="Example: `meanformer report runs/clusters`")
+def report(folder: Folder) -> None:
+    """Write `report.html` of a run folder again: one self-contained file with figures, numbers, settings, citations."""
+    from meanformer.store.folder import RunFolder
+
+    record = RunFolder(folder).record
+    if record["kind"] == "reproduction":
+        from meanformer.experiments.reproductions.runner import write_again
+
+        print(write_again(RunFolder(folder)))
+    else:
+        from meanformer.report.run import write_report
+
+        print(write_report(folder))
+
+
+@app.command(
+    epilog="Examples: `meanformer reproduce castin2025 --quick` · `meanformer reproduce castin2025 A2 A3` · "
+    "`meanformer reproduce geshkovski2023`"
+)
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="A paper of `meanformer list`.", autocompletion=_papers)],
+    items: Annotated[list[str] | None, typer.Argument(help="Items, e.g. A2 A3.", show_default="all")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer draws, tokens and times: under two minutes.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="The folder.", show_default="runs/PAPER")] = None,
+    overwrite: Annotated[bool, typer.Option(help="Remove what the folder holds.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Reproduce a paper: every figure and every claim, with a table: claim, reference, our number, tolerance, verdict.
+
+    Each item is kept as soon as it is done; the same command goes on after an interruption, and adds items.
+    """
+    _keep_compiled()
+    from meanformer.experiments.reproductions.runner import reproduce as compute
+
+    folder = Path("runs") / (paper + "-quick" * quick + (f"-seed{seed}" if seed else "")) if out is None else out
+    if overwrite:
+        _remove(folder)
+    with watching(quiet, bars=False) as watch:
+        compute(paper, folder, items=items, quick=quick, seed=seed, command=_command(), watch=watch)
+    _print_run(folder, as_json)
+
+
+@app.command("list")
+def list_all(as_json: Json = False) -> None:
+    """List the experiments and papers that come with meanformer, with what they cost."""
+    from meanformer.experiments.registry import describe, library
+    from meanformer.experiments.reproductions import PAPERS
+
+    experiments = [describe(name) for name in library()]
+    if as_json:
+        print(json.dumps({"experiments": experiments, "papers": PAPERS}, indent=1))
+    else:
+        tables.print_library(experiments, PAPERS)
+
+
+@app.command(epilog="Example: `meanformer init mine`, then `meanformer run mine.toml`")
+def init(
+    name: Annotated[str, typer.Argument(help="Name of the experiment: NAME.toml is written.")],
+    like: Annotated[
+        str | None, typer.Option("--from", help="Start from one of `meanformer list`.", autocompletion=_names)
+    ] = None,
+) -> None:
+    """Write an experiment file to start from, with comments on what can be changed."""
+    from meanformer.experiments.registry import starting_file, starting_path
+
+    path = starting_path(name)
+    path.write_text(starting_file(path.stem, like))
+    print(f"{path}\n\nRun it:  meanformer run {path}")
+
+
+@app.command(epilog="Example: `meanformer show runs/clusters`")
+def show(folder: Folder, as_json: Json = False) -> None:
+    """Show what a run folder holds: what was run, how it ended, its numbers and files."""
+    _print_run(folder, as_json)
+
+
+@app.command(epilog="Example: `meanformer compare runs/a runs/b`")
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders.", show_default=False)], as_json: Json = False
+) -> None:
+    """Compare runs: the settings in which they differ, and their numbers side by side."""
+    from meanformer.experiments.comparison import compare as side_by_side
+
+    found = side_by_side(folders)
+    if as_json:
+        print(json.dumps(found, indent=1))
+    else:
+        tables.print_comparison(found)
+
+
+@app.command(epilog="Example: `meanformer cite runs/clusters > used.bib`")
+def cite(folder: Folder) -> None:
+    """Print BibTeX of what a run used: the papers, and the software."""
+    from meanformer.report.references import bibtex
+    from meanformer.report.references import cite as keys
+    from meanformer.store.folder import RunFolder
+
+    record = RunFolder(folder).record
+    version = record.get("versions", {}).get("meanformer", "")
+    print("\n\n".join(bibtex(key, version).strip() for key in keys(record)))
+
+
+@app.command()
+def bench(as_json: Json = False) -> None:
+    """Measure the speed of meanformer on this machine, in under a minute."""
+    from meanformer.experiments.speed import measure
+
+    found = measure()
+    if as_json:
+        print(json.dumps(found, indent=1))
+    else:
+        tables.print_speeds(found)
+
+
+def _keep_compiled() -> None:
+    from meanformer.experiments.compiled import keep_compiled
+
+    keep_compiled()  # before JAX is loaded
+
+
+def _command() -> str:
+    """The command as it was typed."""
+    return shlex.join(["meanformer", *sys.argv[1:]])
+
+
+def _remove(folder: Path) -> None:
+    from meanformer.store.folder import RunFolder
+
+    found = RunFolder(folder)
+    if found.exists():  # nothing else is ever removed
+        found.lock().release()
+        shutil.rmtree(folder)
+
+
+def _print_run(path: Path, as_json: bool) -> None:
+    from meanformer.experiments.comparison import summary
+
+    found: dict[str, Any] = summary(path)
+    if as_json:
+        print(json.dumps(found, indent=1, allow_nan=False))
+    else:
+        tables.print_run(found)

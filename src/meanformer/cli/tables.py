@@ -1,0 +1,119 @@
+"""What the commands print: tables for people. Numbers are short here; `--json` has all digits."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+VERDICTS = {"holds": "green", "fails": "bold red", "undecided": "yellow", "misleads": "magenta"}
+# The numbers that a table of several runs shows, as far as they are there.
+COLUMNS = ("radius", "bound", "clusters", "effective_rank", "rank", "steps", "seconds")
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    # A pipe has no width: print tables whole.
+    return Console() if sys.stdout.isatty() else Console(width=120)
+
+
+def _table(title: str, headings: Sequence[tuple[str, bool]], rows: Sequence[Sequence[Any]]) -> Any:
+    """A table; each heading says whether its column has numbers."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for heading, numeric in headings:
+        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        # Words of users are words, not markup.
+        table.add_row(*(Text(text(cell), style=VERDICTS.get(str(cell), "")) for cell in row))
+    return table
+
+
+def text(value: Any) -> str:
+    """A value, short."""
+    if value is None or value == "":
+        return "—"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def print_run(found: Mapping[str, Any]) -> None:
+    """One run folder, of any kind."""
+    console = _console()
+    plain = {"markup": False, "highlight": False, "soft_wrap": True}
+    console.print(found["title"], style="bold", **plain)
+    if found.get("summary"):
+        console.print(found["summary"], **plain)
+    if found.get("rows"):
+        _print_cases(console, found["rows"])
+    elif found.get("items"):
+        _print_items(console, found["items"])
+    elif found.get("numbers"):
+        console.print(_table("", [("number", False), ("value", True)], list(found["numbers"].items())))
+    claims = [claim for claim in found.get("checks") or () if claim["holds"] is not None]
+    if claims:
+        good = sum(claim["holds"] for claim in claims)
+        console.print(f"Checks of the theory: {good} of {len(claims)} hold.", **plain)
+        for claim in claims:
+            if not claim["holds"]:
+                words = f"  FAILS: {claim['claim']}: {text(claim['measured'])} above {text(claim['bound'])}"
+                console.print(words, style="bold red", **plain)
+    for failed in found.get("failed") or ():
+        console.print(f"Task {failed['task']} failed: {failed['error']}", **plain)
+    if found["status"] != "done":
+        console.print(f"Not finished. Go on:  meanformer resume {found['folder']}", **plain)
+    else:
+        console.print(f"Done in {text(found.get('seconds'))} s. Report: {found['report']}", **plain)
+
+
+def _print_cases(console: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+    shown = [name for name in COLUMNS if any((row.get("numbers") or {}).get(name) is not None for row in rows)]
+    headings = [("case", False), *((name.replace("_", " "), True) for name in shown), ("outcome", False)]
+    body = []
+    for row in rows:
+        numbers = row.get("numbers") or {}
+        body.append([row["name"], *(numbers.get(name) for name in shown), _short_outcome(row)])
+    console.print(_table("", headings, body))
+
+
+def _short_outcome(row: Mapping[str, Any]) -> str:
+    words = {"REACHED": "reached", "STOPPED": "stopped at"}
+    words |= dict.fromkeys(("STEP_TOO_SMALL", "NOT_FINITE"), "blew up near")
+    kind, time = str(row.get("outcome") or "").split(" ")[0], (row.get("numbers") or {}).get("time")
+    if row.get("fate"):
+        return str(row["fate"]).split(";")[0]
+    return f"{words.get(kind, kind)} t = {text(time)}"
+
+
+def _print_items(console: Any, items: Sequence[Mapping[str, Any]]) -> None:
+    names = ("claim", "reference", "ours", "tolerance", "verdict")
+    headings = [(name, name in names[1:4]) for name in names]
+    for item in items:
+        rows = [[row[name] for name in names] for row in item["rows"]]
+        console.print(_table(f"{item['id']}  {item['title']}  ({item['seconds']:.0f} s)", headings, rows))
+
+
+def print_library(experiments: Sequence[Mapping[str, Any]], papers: Mapping[str, str]) -> None:
+    """The library."""
+    console = _console()
+    headings = [("experiment", False), ("what it shows", False), ("cost", False)]
+    console.print(_table("", headings, [[e["name"], e["line"], e["cost"]] for e in experiments]))
+    console.print(_table("", [("paper", False), ("title", False)], list(papers.items())))
+    print("Run one:  meanformer run NAME        Reproduce a paper:  meanformer reproduce PAPER --quick")
+
+
+def print_comparison(found: Mapping[str, Any]) -> None:
+    """Several runs side by side."""
+    console = _console()
+    headings = [("setting", False), *((name, True) for name in found["runs"])]
+    for title, part in (("Settings that differ", "settings"), ("Numbers", "numbers")):
+        rows = [[name, *values] for name, values in found[part].items()]
+        console.print(_table(title, [(part[:-1], False), *headings[1:]], rows) if rows else f"{title}: none")
+
+
+def print_speeds(found: Sequence[Mapping[str, Any]]) -> None:
+    """Measured speeds."""
+    headings = [("what", False), ("seconds", True), ("speed", False)]
+    _console().print(_table("", headings, [[row["what"], row["seconds"], row["speed"]] for row in found]))

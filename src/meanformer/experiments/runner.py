@@ -1,0 +1,270 @@
+"""Running experiments: one run, cases side by side, or a sweep, into a folder that can be gone on with."""
+
+import contextlib
+import dataclasses
+import itertools
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import meanformer as mf
+
+from .. import _checks as checks
+from ..store import disk
+from ..store.folder import RunFolder
+from ..store.journal import Journal
+from ..store.provenance import provenance
+from .build import build
+from .config import Experiment, from_settings
+from .numbers import checked, claims_of, numbers_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """What is told while an experiment runs: `say` a line, `stage` what is being done and how much of it is done (a
+    share between 0 and 1, or None); `bars`: whether runs show bars of their own.
+    """
+
+    say: Callable[[str], None] = lambda line: None
+    stage: Callable[[str, float | None], None] = lambda words, share: None
+    bars: bool | None = False
+
+
+QUIET = Watch()
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run that was interrupted, and is safe in its folder."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        super().__init__(str(folder))
+
+
+def run_experiment(
+    experiment: Experiment, path: str | Path, *, name: str = "", command: str = "", watch: Watch = QUIET
+) -> RunFolder:
+    """Run an experiment into the folder `path`, or go on with it there; with numbers, checks, figures and a report.
+
+    A folder that holds another experiment is refused; one that is done is left as it is.
+    """
+    from .sweeps import run_sweep
+
+    folder = RunFolder(path)
+    record = _record(experiment, name or folder.path.name, command)
+    check_free(folder, record["experiment_hash"])
+    if folder.exists() and folder.status == "done":
+        return folder
+    began = time.monotonic()
+    with disk.explained(folder.path, "nothing has been computed yet"):
+        disk.make_folder(folder.path)
+    with interruptible(folder.path):
+        if experiment.kind == "cases":
+            found = _run_cases(experiment, folder, record, watch)
+        elif experiment.kind == "sweep":
+            found = run_sweep(experiment, folder, record, watch)
+        else:
+            found = _run_one(experiment, folder, record, watch)
+        write_results(folder, found | {"seconds": time.monotonic() - began}, watch)
+    return folder
+
+
+def resume(path: str | Path, watch: Watch = QUIET) -> RunFolder:
+    """Go on with the run in a folder, where it stopped."""
+    folder = RunFolder(path)
+    record = folder.record
+    if record["kind"] == "reproduction":
+        from .reproductions.runner import reproduce
+
+        return reproduce(record["name"], path, items=record["items"], quick=record["quick"], watch=watch)
+    if record.get("experiment") is not None:
+        experiment = from_settings(record["experiment"], record["name"], Path(record["base"]))
+        return run_experiment(experiment, path, name=record["name"], command=record["command"], watch=watch)
+    if folder.status != "done":
+        _resume_call(folder, watch)
+    return folder
+
+
+def _resume_call(folder: RunFolder, watch: Watch) -> None:
+    """Go on with a run that was started from Python: its folder has the call."""
+    from ..store.codec import decode
+
+    arrays, _ = folder.read_segment(0)
+    call = decode(folder.record["call"], arrays.__getitem__)
+    journal = Journal(folder.path)
+    with interruptible(folder.path, journal):
+        if call["verb"] == "saved":
+            run = mf.load(folder.path)
+        else:
+            options = {name: value for name, value in call["options"].items() if value is not None}
+            verb = {"flow": mf.flow, "layers": mf.layers}[call["verb"]]
+            run = verb(call["field"], call["measure"], **options, journal=journal, progress=watch.bars)
+        write_results(folder, _found(run, folder.path, {}, watch, check=True), watch)
+
+
+def _record(experiment: Experiment, name: str, command: str) -> dict[str, Any]:
+    """What `run.json` says of an experiment."""
+    return {
+        "kind": experiment.kind,
+        "name": name,
+        "title": experiment.title or name,
+        "about": experiment.about,
+        "formula": experiment.formula,
+        "caption": experiment.caption,
+        "experiment": experiment.settings(),
+        "experiment_hash": experiment.hash(),
+        "source": experiment.source.text,
+        "base": str(experiment.folder),
+        "command": command,
+        "seed": experiment.seed,
+        "cites": experiment.cites,
+    }
+
+
+def check_free(folder: RunFolder, experiment_hash: str) -> None:
+    """Refuse a folder that is not for this experiment."""
+    if folder.exists():
+        found = folder.record
+        if found.get("experiment_hash") != experiment_hash:
+            checks.refuse(
+                f"{folder.path} holds another run",
+                got=f"{found.get('title') or found.get('name') or 'a run'}, of {found.get('created')}",
+                expected="the folder of this very experiment, or a new one",
+                remedy="choose another folder with --out, or remove this one (--overwrite does)",
+            )
+    elif folder.path.exists() and (not folder.path.is_dir() or _holds_other_things(folder.path)):
+        checks.refuse(
+            f"{folder.path} is in the way",
+            got="a file" if not folder.path.is_dir() else "a folder with other things in it",
+            expected="a new folder, or an empty one",
+            remedy="choose another folder with --out",
+        )
+
+
+def free_folder(name: str, experiment: Experiment) -> Path:
+    """`runs/NAME`, or with a number behind it, if that holds another experiment."""
+    for number in itertools.count(1):
+        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        folder = RunFolder(path)
+        if not folder.exists() or folder.record.get("experiment_hash") == experiment.hash():
+            return path
+    raise AssertionError("numbers do not end")
+
+
+def _holds_other_things(path: Path) -> bool:
+    """Whether a folder has files that a run which was killed at its very beginning does not leave."""
+    ours = {".lock", "manifest.json", "segments", "cases"}
+    return any(entry.name not in ours and not entry.name.endswith(".tmp") for entry in path.iterdir())
+
+
+def _run_one(experiment: Experiment, folder: RunFolder, record: dict[str, Any], watch: Watch) -> dict[str, Any]:
+    problem = build(experiment, experiment.folder)
+    journal = Journal(folder.path, every=experiment.save.every, record=record)
+    verb = {"flow": mf.flow, "layers": mf.layers}[problem.verb]
+    with _flushed(journal):
+        run = verb(problem.field, problem.measure, **problem.options, journal=journal, progress=watch.bars)
+    figures, diagnostics = experiment.figures, experiment.diagnostics
+    options = figures.model_dump() | {"numbers": diagnostics.numbers}
+    return _found(run, folder.path, options, watch, diagnostics.check)
+
+
+def _found(run: mf.Trajectory, path: Path, options: dict[str, Any], watch: Watch, check: bool) -> dict[str, Any]:
+    """What a finished run shows: numbers, checks, figures."""
+    from .figures import draw
+
+    watch.stage("numbers and checks", None)
+    numbers = numbers_of(run, options.pop("numbers", None))
+    theory = checked(run) if check else None
+    names = options.pop("draw", None)
+    drawn = draw(run, names, path, options | {"checked": theory}, lambda words: watch.stage(words, None))
+    return {
+        "outcome": str(run.outcome),
+        "fate": None if run.fate is None else str(run.fate),
+        "summary": run.summary(),
+        "numbers": numbers,
+        "checks": claims_of(run, theory),
+        "figures": drawn,
+    }
+
+
+def _run_cases(experiment: Experiment, folder: RunFolder, record: dict[str, Any], watch: Watch) -> dict[str, Any]:
+    """All cases one after the other, each into a folder of its own, then the pictures of all."""
+    from .figures import draw_panels
+
+    parts = experiment.expanded()
+    names = [name for name, _ in parts]
+    begin(folder, record | {"cases": names})
+    rows, pictures = [], []
+    for number, (name, case) in enumerate(parts):
+        watch.stage(name, number / len(parts))
+        inner = dataclasses.replace(watch, stage=lambda words, share: None)
+        done = run_experiment(case, folder.path / "cases" / name, name=name, watch=inner)
+        results = done.results or {}
+        kept = {key: results.get(key) for key in ("outcome", "fate", "summary", "numbers", "checks", "seconds")}
+        words = {"title": case.title or name, "formula": case.formula, "caption": case.caption}
+        rows.append({"name": name, **words, **kept})
+        pictures.append({"run": done.trajectory(), "options": case.figures.model_dump(), **words})
+    watch.stage("drawing", None)
+    drawn = [draw_panels(pictures, folder.path, heading=experiment.title, footer=experiment.caption)]
+    return {
+        "summary": f"{len(rows)} cases side by side",
+        "rows": rows,
+        "cases": [name for name, _ in parts],
+        "figures": drawn,
+    }
+
+
+def begin(folder: RunFolder, record: dict[str, Any]) -> None:
+    """Make a folder for several runs, if it is not there."""
+    if not folder.exists():
+        with disk.explained(folder.path, "nothing has been computed yet"):
+            folder.create(provenance() | record | {"hash": record.get("experiment_hash")}, {})
+
+
+def write_results(folder: RunFolder, found: dict[str, Any], watch: Watch) -> None:
+    """Write what was found, then the report: a run is done when it has its report."""
+    from ..report.run import write_report
+
+    with disk.explained(folder.path, "the run itself: all its states are written"):
+        disk.write_json(folder.path / "results.json", {"status": "done", **found})
+    if folder.path.parent.name != "cases":  # the report of all cases has each of them
+        watch.stage("report", None)
+        write_report(folder.path)
+
+
+@contextlib.contextmanager
+def _flushed(journal: Journal) -> Iterator[None]:
+    """Write what a run has come to when it is interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        journal.flush()
+        raise
+    finally:
+        journal.close()
+
+
+@contextlib.contextmanager
+def interruptible(path: Path, journal: Journal | None = None) -> Iterator[None]:
+    """Ctrl-C, and the wish of the system to end the process, as `Interrupted`."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM) if main else None
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    if main:
+        signal.signal(signal.SIGTERM, stop)
+    try:
+        with _flushed(journal) if journal is not None else contextlib.nullcontext():
+            yield
+    except Interrupted as inner:  # of a case: the whole is what goes on
+        raise Interrupted(path) from inner
+    except KeyboardInterrupt as error:
+        raise Interrupted(path) from error
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)

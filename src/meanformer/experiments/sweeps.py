@@ -1,0 +1,194 @@
+"""Sweeps: many runs of one experiment, over grids of parameters and random draws, in a pool of processes.
+
+A task is one run. Its numbers are kept as soon as it is done; a long task keeps a journal of its own, so that it goes
+on where it stopped. Each process compiles once for each shape, and finds what others have compiled on disk.
+"""
+
+import concurrent.futures as futures
+import itertools
+import math
+import multiprocessing
+import os
+import shutil
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import meanformer as mf
+
+from .. import _checks as checks
+from ..store.folder import RunFolder
+from ..store.journal import EVERY, Journal
+from ..store.table import add_rows, rows_of
+from .build import build
+from .config import Experiment, from_settings
+from .numbers import numbers_of
+from .runner import Watch, begin
+
+# Fewer tasks than this are not worth another process, which starts and compiles for some seconds.
+FEW = 8
+# How many tasks are handed out ahead, for each process.
+AHEAD = 4
+
+
+def run_sweep(experiment: Experiment, folder: RunFolder, record: dict[str, Any], watch: Watch) -> dict[str, Any]:
+    """Run the tasks that are not done, and draw the table of all."""
+    from .figures import draw_sweep
+
+    assert experiment.sweep is not None
+    axes = experiment.axes()
+    begin(folder, record | {"axes": axes})
+    lock = folder.lock()
+    try:
+        rows = rows_of(folder)
+        count = math.prod(len(values) for values in axes.values())
+        left = [task for task in range(count) if task not in rows]
+        workers = experiment.sweep.workers or (1 if len(left) < FEW else _cores())
+        before = len(rows)
+        fresh: list[dict[str, Any]] = []
+        written = time.monotonic()
+        try:
+            for done, row in enumerate(_results(experiment, axes, left, folder.path, workers), start=before + 1):
+                fresh.append(row)
+                watch.stage(f"{done} of {count} runs", done / count)
+                if time.monotonic() - written > EVERY:
+                    add_rows(folder, fresh)
+                    _forget(folder.path, fresh, experiment.sweep.keep)
+                    fresh, written = [], time.monotonic()
+        finally:
+            if fresh:
+                add_rows(folder, fresh)
+                _forget(folder.path, fresh, experiment.sweep.keep)
+    finally:
+        lock.release()
+    rows = rows_of(folder)
+    failed = [row for row in rows.values() if "error" in row]
+    table = folder.table()
+    watch.stage("figures", None)
+    drawn = draw_sweep(
+        table, experiment.figures.draw, folder.path, experiment.sweep.numbers, lambda words: watch.stage(words, None)
+    )
+    computing = sum(row["seconds"] for row in rows.values())
+    summary = f"{count} runs over {', '.join(f'{key} ({len(v)})' for key, v in axes.items())}"
+    return {
+        "summary": summary + (f"; {len(failed)} failed" if failed else ""),
+        "numbers": {"runs": count, "failed": len(failed), "computing_seconds": computing, "workers": workers},
+        "failed": [{"task": row["task"], "error": row["error"]} for row in failed[:20]],
+        "figures": drawn,
+    }
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _values(axes: dict[str, list[Any]], task: int) -> dict[str, Any]:
+    """The values of a task, which are numbered with the last axis fastest."""
+    values = {}
+    for key, along in reversed(axes.items()):
+        task, place = divmod(task, len(along))
+        values[key] = along[place]
+    return values
+
+
+def _results(
+    experiment: Experiment, axes: dict[str, list[Any]], tasks: list[int], path: Path, workers: int
+) -> Iterator[dict[str, Any]]:
+    """The results of the tasks, as they are done."""
+    if workers == 1:
+        for task in tasks:
+            yield _run_task(experiment, task, _values(axes, task), path)
+        return
+    context = multiprocessing.get_context("spawn")
+    settings = experiment.settings(), str(experiment.folder), str(path)
+    pool = futures.ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=settings)
+    try:
+        yield from _ahead(pool, axes, iter(tasks), AHEAD * workers)
+    except BaseException:
+        for process in list((pool._processes or {}).values()):  # what they do is not worth waiting for
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _ahead(
+    pool: futures.Executor, axes: dict[str, list[Any]], tasks: Iterable[int], most: int
+) -> Iterator[dict[str, Any]]:
+    """Hand out tasks, no more than `most` ahead of the results: a sweep may have a million."""
+    tasks = iter(tasks)
+    waiting = {pool.submit(_work, task, _values(axes, task)) for task in itertools.islice(tasks, most)}
+    while waiting:
+        done, waiting = futures.wait(waiting, return_when=futures.FIRST_COMPLETED)
+        for task in itertools.islice(tasks, len(done)):
+            waiting.add(pool.submit(_work, task, _values(axes, task)))
+        yield from (future.result() for future in done)
+
+
+_here: tuple[Experiment, Path]
+
+
+def _start_worker(settings: dict[str, Any], base: str, path: str) -> None:
+    """Get a process ready: its experiment, and its end with that of its parent."""
+    global _here
+    import signal
+
+    from .compiled import keep_compiled
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends us
+    keep_compiled()
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    _here = from_settings(settings, "the sweep", Path(base)), Path(path)
+
+
+def _work(task: int, values: dict[str, Any]) -> dict[str, Any]:
+    experiment, path = _here
+    return _run_task(experiment, task, values, path)
+
+
+def _run_task(experiment: Experiment, task: int, values: dict[str, Any], path: Path) -> dict[str, Any]:
+    """One run, and its numbers; what fails is told, and does not end the sweep."""
+    assert experiment.sweep is not None
+    started = time.monotonic()
+    try:
+        one = experiment.task(values)
+        problem = build(one, one.folder)
+        keep = experiment.sweep.keep
+        journal = Journal(_folder(path, task), every=one.save.every, record={"values": values}, late=not keep)
+        verb = {"flow": mf.flow, "layers": mf.layers}[problem.verb]
+        began = time.monotonic()
+        try:
+            run = verb(problem.field, problem.measure, **problem.options, journal=journal, progress=False)
+        except KeyboardInterrupt:
+            journal.flush()
+            raise
+        finally:
+            journal.close()
+        seconds = time.monotonic() - began
+        numbers = numbers_of(run, experiment.sweep.numbers or experiment.diagnostics.numbers)
+        return {"task": task, "numbers": numbers, "seconds": seconds, "around": time.monotonic() - started - seconds}
+    except checks.InputError as error:
+        return {"task": task, "error": str(error), "seconds": time.monotonic() - started}
+    except Exception:
+        return {"task": task, "error": traceback.format_exc(limit=-3), "seconds": time.monotonic() - started}
+
+
+def _folder(path: Path, task: int) -> Path:
+    return path / "tasks" / f"{task:06d}"
+
+
+def _forget(path: Path, rows: list[dict[str, Any]], keep: bool) -> None:
+    """Remove the journals of tasks whose numbers are kept."""
+    if not keep:
+        for row in rows:
+            shutil.rmtree(_folder(path, row["task"]), ignore_errors=True)

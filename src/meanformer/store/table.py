@@ -1,0 +1,44 @@
+"""The numbers of a sweep: kept in segments as tasks are done, read as one labelled dataset."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .folder import RunFolder
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def add_rows(folder: RunFolder, rows: Sequence[dict[str, Any]]) -> None:
+    """Keep the results of some tasks: dictionaries with the number of the `task` and its `numbers` (or an `error`)."""
+    folder.add_segment({}, {"rows": list(rows)})
+
+
+def rows_of(folder: RunFolder) -> dict[int, dict[str, Any]]:
+    """The results so far, by the number of the task."""
+    rows: dict[int, dict[str, Any]] = {}
+    for number in range(1, len(folder.manifest)):
+        rows |= {row["task"]: row for row in folder.read_segment(number)[1]["rows"]}
+    return rows
+
+
+def read_table(folder: RunFolder) -> "xarray.Dataset":
+    """The numbers of a sweep over its axes; where a task is not done, or has no such number, NaN (for words "")."""
+    import xarray
+
+    record = folder.record
+    axes: dict[str, list[Any]] = record["axes"]
+    shape = tuple(len(values) for values in axes.values())
+    rows = rows_of(folder)
+    names = list(dict.fromkeys(name for row in rows.values() for name in row.get("numbers", {})))
+    data = {}
+    for name in names:
+        values = [rows.get(task, {}).get("numbers", {}).get(name) for task in range(math.prod(shape))]
+        words = any(isinstance(value, str) for value in values)
+        column = ["" if v is None else v for v in values] if words else [math.nan if v is None else v for v in values]
+        data[name] = (tuple(axes), np.array(column).reshape(shape))
+    attributes = {"title": record.get("title") or "", "tasks": math.prod(shape), "done": len(rows)}
+    return xarray.Dataset(data, coords=axes, attrs=attributes)

@@ -58,4 +58,9 @@ def ordered_colours(values: np.ndarray) -> np.ndarray:
     """An RGB row per token, from dark (smallest value) to light (largest)."""
     low, high = values.min(), values.max()
     unit = (values - low) / (high - low) if high > low else np.zeros(len(values))
-    return mpl.colormaps["viridis"](0.92 * unit)[:, :3]
+    return ordered_map()(unit)[:, :3]
+
+
+def ordered_map() -> colors.ListedColormap:
+    """Viridis without its palest end, which would vanish on paper."""
+    return colors.ListedColormap(mpl.colormaps["viridis"](np.linspace(0, 0.92, 256)))

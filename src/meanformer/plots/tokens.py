@@ -7,18 +7,21 @@ from typing import Any
 
 import numpy as np
 from matplotlib import colors, ticker
-from matplotlib.animation import PillowWriter
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from .. import _checks as checks
+from ..diagnostics.clusters import clusters
 from ..flows.trajectory import Trajectory
 from . import style
+from .film import film_path, write_film
 
 # A path is drawn in this many pieces, each stronger than the one before.
 FADE_PIECES = 14
 # More paths than this are a blot: of larger clouds only every so many-th token leaves a path.
 MAX_PATHS = 500
+# More clusters than the palette has colours are told apart by shades, up to this many.
+MANY_CLUSTERS = 20
 
 
 def plot_run(
@@ -30,6 +33,7 @@ def plot_run(
     paths: bool = True,
     start: bool = True,
     size: float = 18.0,
+    view: float | None = None,
     title: str | None = None,
 ) -> Any:
     """A picture of a run: tokens at its end, their paths (fading towards the past) and where they started.
@@ -41,9 +45,10 @@ def plot_run(
     - `ax`: axes to draw into (for d = 3 with `projection="3d"`); a new figure by default.
     - `colour`: one colour (a name, or a tuple of red, green, blue); or, per token, a label (integers: categories) or
       a value (floats: dark to light). By default the positions of masked tokens, else the final clusters if there are
-      at most seven.
+      at most twenty.
     - `coordinates`: which coordinates to draw, e.g. `(0, 3)`; all of them if there are at most three.
     - `paths`, `start`: whether to draw the paths and the first tokens; `size`: area of a token of mean weight.
+    - `view`: half the width of the picture around 0; by default it holds all paths.
 
     **Returns:** the axes; `ax.figure.savefig("run.png")` saves the picture.
     """
@@ -72,7 +77,7 @@ def plot_run(
             if start:
                 _scatter(ax, points[0], s=0.35 * sizes, color=style.FAINT, zorder=1.5)
             _scatter(ax, points[-1], s=sizes, color=colours, edgecolor=style.PAPER, linewidth=0.4, zorder=3)
-        _frame(ax, points, _symbol(run))
+        _frame(ax, points, _names(run, coordinates), view)
         ax.set_title(_heading(run) if title is None else title)
     return ax
 
@@ -86,51 +91,59 @@ def animate_run(
     colour: Any = None,
     coordinates: Sequence[int] | None = None,
     size: float = 20.0,
+    view: float | None = None,
     title: str | None = None,
+    progress: bool | None = None,
 ) -> Path:
-    """An animation of a run, written to `path` (.gif), with `frames` pictures equally spaced in time.
+    """An animation of a run, written to `path` (.gif, or .mp4 where ffmpeg is found), with `frames` pictures.
 
-    Between save times the tokens follow `run.at(t)`; layers have no state between layers and jump. `colour`,
-    `coordinates`, `size`, `title` are those of `plot_run`.
+    They follow the save times: equally spaced ones are equally spaced in the film. Layers have no state between layers
+    and jump. `colour`, `coordinates`, `size`, `view`, `title` are those of `plot_run`; `progress` is that of `mf.flow`.
 
     **Returns:** the path.
     """
-    path = Path(path)
-    if path.suffix.lower() != ".gif":
-        checks.refuse(
-            "an animation is a GIF",
-            got=repr(str(path)),
-            expected="a file name that ends in .gif",
-            remedy=f"write to {path.with_suffix('.gif').name}",
-        )
+    path = film_path(path)
     fps, frames = checks.whole(fps, "fps"), checks.whole(frames, "frames", 2)
     saved, _ = _resolved(run, coordinates)
-    times = np.linspace(saved[0], saved[-1], frames)
-    points = np.stack([_state(run, t) for t in times])[:, :, _chosen(run, coordinates)]
+    times = np.interp(np.linspace(0, len(saved) - 1, frames), np.arange(len(saved)), saved)
+    points = _film_points(run, times, coordinates)
     colours, sizes, d = _colours(run, colour), _sizes(run, size), points.shape[2]
-    path.parent.mkdir(parents=True, exist_ok=True)
     with style.style():
-        figure = Figure(figsize=style.WIDE if d == 1 else style.SINGLE, dpi=96, layout="constrained")
+        figure = Figure(figsize=style.WIDE if d == 1 else style.SINGLE, layout=None if d == 3 else "constrained")
         ax: Any = figure.add_subplot(projection="3d" if d == 3 else None)
-        writer = PillowWriter(fps=fps)
-        with writer.saving(figure, str(path), dpi=96):
-            # The last picture stays for a second before the film starts again.
-            for k in [*range(frames), *[frames - 1] * fps]:
-                ax.clear()
-                if d == 1:
-                    _draw_curves(ax, times[: k + 1], points[: k + 1, :, 0], colours)
-                else:
-                    draw_paths(ax, points[max(0, k - frames // 5) : k + 1], colours)
-                    _scatter(ax, points[k], s=sizes, color=colours, edgecolor=style.PAPER, linewidth=0.4, zorder=3)
-                _frame(ax, points, _symbol(run))
-                if d == 1:
-                    ax.set_xlim(times[0], times[-1])
-                if d == 3:
-                    ax.view_init(elev=22, azim=-60 + 40 * k / frames)
-                ax.set_title(f"{_heading(run) if title is None else title}     $t={times[k]:.2f}$")
-                writer.grab_frame()
-                figure.set_layout_engine("none")  # found once: the axes must not tremble with their labels
-    return path
+        if d == 3:  # the labels of a cube that turns need room on all sides
+            figure.subplots_adjust(left=0.0, right=0.93, bottom=0.03, top=0.93)
+        heading = _heading(run) if title is None else title
+
+        _frame(ax, points, _names(run, coordinates), view)
+        if d == 1:
+            ax.set_xlim(times[0], times[-1] if times[-1] > times[0] else times[0] + 1)
+            if view is None:
+                centre, half = square_limits(points)
+                ax.set_ylim(centre[0] - half, centre[0] + half)
+
+        def draw(k: int) -> None:
+            for artist in [*ax.collections, *ax.lines]:  # not ax.clear(): axes are slow to make
+                artist.remove()
+            if d == 1:
+                _draw_curves(ax, times[: k + 1], points[: k + 1, :, 0], colours)
+            else:
+                draw_paths(ax, points[max(0, k - frames // 5) : k + 1], colours)
+                _scatter(ax, points[k], s=sizes, color=colours, edgecolor=style.PAPER, linewidth=0.4, zorder=3)
+            if d == 3:
+                ax.view_init(elev=22, azim=-60 + 40 * k / frames)
+            ax.set_title(f"{heading}     ${_clock(float(times[k]), float(times[-1]))}$")
+
+        return write_film(path, figure, draw, frames, fps, progress)
+
+
+def _clock(t: float, end: float) -> str:
+    """The time of a picture, with so many digits that it changes from one to the next."""
+    if abs(end) >= 1e4:  # decades
+        power = int(np.floor(np.log10(t))) if t > 0 else 0
+        return f"t={t:.2f}" if power < 2 else f"t={t / 10.0**power:.1f}\\times10^{{{power}}}"
+    digits = int(np.clip(2 - np.floor(np.log10(abs(end))), 0, 6)) if end else 2
+    return f"t={t:.{digits}f}"
 
 
 def draw_paths(ax: Any, points: np.ndarray, colours: np.ndarray, width: float = 0.7) -> None:
@@ -190,11 +203,18 @@ def _resolved(run: Trajectory, coordinates: Sequence[int] | None) -> tuple[np.nd
     return times[:end], points[:end]
 
 
-def _state(run: Trajectory, t: float) -> np.ndarray:
+def _film_points(run: Trajectory, times: np.ndarray, coordinates: Sequence[int] | None) -> np.ndarray:
+    """The tokens at any times of a run: by `run.at` where save times are few, else on the lines between them."""
+    saved, points = _resolved(run, coordinates)
     if run.discrete:
-        k = int(np.searchsorted(np.asarray(run.times), t + 1e-9 * (1 + abs(t)), side="right")) - 1
-        return np.asarray(run.points[k], float)
-    return np.asarray(run.at(t).points, float)
+        return points[np.searchsorted(saved, times + 1e-9 * (1 + np.abs(times)), side="right") - 1]
+    if 2 * len(saved) < len(times) and run.whole is None:
+        return np.stack([np.asarray(run.at(t).points, float) for t in times])[:, :, _chosen(run, coordinates)]
+    before = np.clip(np.searchsorted(saved, times, side="right") - 1, 0, max(len(saved) - 2, 0))
+    after = np.minimum(before + 1, len(saved) - 1)
+    gaps = saved[after] - saved[before]
+    share = np.divide(times - saved[before], gaps, out=np.zeros_like(times), where=gaps > 0)[:, None, None]
+    return (1 - share) * points[before] + share * points[after]
 
 
 def _colours(run: Trajectory, colour: Any) -> np.ndarray:
@@ -203,7 +223,10 @@ def _colours(run: Trajectory, colour: Any) -> np.ndarray:
     if colour is None:
         if mu.positions is not None:
             return style.ordered_colours(np.asarray(mu.positions, float))
-        found = run.clusters() if np.isfinite(np.asarray(run.final.points)).all() else None
+        last = run.final if run.whole is None else run.states[-1]  # of a sample only its tokens have colours
+        found = clusters(last) if np.isfinite(np.asarray(last.points)).all() else None
+        if found is not None and len(style.PALETTE) < found.count <= MANY_CLUSTERS:
+            return style.ordered_colours(np.asarray(found.labels, float))
         labels = found.labels if found is not None and found.count <= len(style.PALETTE) else np.zeros(mu.n, int)
         return style.category_colours(labels)
     if isinstance(colour, str | tuple) and colors.is_color_like(colour):
@@ -240,21 +263,23 @@ def _draw_curves(ax: Any, times: np.ndarray, values: np.ndarray, colours: np.nda
     ax.scatter(np.full(n, times[-1]), values[-1], s=12, color=colours, zorder=3, clip_on=False)
 
 
-def _frame(ax: Any, points: np.ndarray, symbol: str) -> None:
+def _frame(ax: Any, points: np.ndarray, names: list[str], view: float | None = None) -> None:
     """Limits, aspect, labels."""
     d = points.shape[2]
+    if view is not None:
+        view = float(checks.positive(view, "view", "half the width of the picture, e.g. view=2.0"))
     if d == 1:
-        ax.set(xlabel="time $t$", ylabel=f"token ${symbol}$")
+        ax.set(xlabel="time $t$", ylabel=f"token ${names[0]}$", **({} if view is None else {"ylim": (-view, view)}))
         return
-    centre, half = square_limits(points)
+    centre, half = square_limits(points) if view is None else (np.zeros(d), view)
     ax.set(xlim=(centre[0] - half, centre[0] + half), ylim=(centre[1] - half, centre[1] + half))
-    ax.set(xlabel=f"${symbol}_1$", ylabel=f"${symbol}_2$")
+    ax.set(xlabel=f"${names[0]}$", ylabel=f"${names[1]}$")
     for axis in (ax.xaxis, ax.yaxis, *([ax.zaxis] if d == 3 else [])):
         axis.set_major_locator(ticker.MaxNLocator(4))
     if d == 2:
         ax.set_aspect("equal")
         return
-    ax.set(zlim=(centre[2] - half, centre[2] + half), zlabel=f"${symbol}_3$")
+    ax.set(zlim=(centre[2] - half, centre[2] + half), zlabel=f"${names[2]}$")
     ax.set_box_aspect((1, 1, 1))
     for axis in (ax.xaxis, ax.yaxis, ax.zaxis):
         axis.set_pane_color(colors.to_rgba(style.FAINT, 0.12))
@@ -262,8 +287,10 @@ def _frame(ax: Any, points: np.ndarray, symbol: str) -> None:
     ax.view_init(elev=22, azim=-60)
 
 
-def _symbol(run: Trajectory) -> str:
-    return "x" if run.propagators is None else "z"
+def _names(run: Trajectory, coordinates: Sequence[int] | None) -> list[str]:
+    """The names of the coordinates: z in a rescaled frame, without a number on a line."""
+    symbol = "x" if run.propagators is None else "z"
+    return [symbol if run.points.shape[-1] == 1 else f"{symbol}_{{{c + 1}}}" for c in _chosen(run, coordinates)]
 
 
 def _heading(run: Trajectory) -> str:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _checks as checks
+from .._types import is_traced
 from ..flows.journal import AbstractJournal, Kept
 from ..flows.trajectory import Trajectory
 from ..outcome import Ending, Outcome
@@ -38,10 +39,10 @@ class Journal(AbstractJournal):
     def __init__(
         self, path: str | Path, every: float | int = EVERY, record: dict[str, Any] | None = None, late: bool = False
     ):
+        self._lock: Lock | None = None
         self.folder, self.every, self.extra = RunFolder(path), float(every), dict(record or {})
         self.late = late and not self.folder.exists()
         self._postponed: list[Callable[[], Any]] = []
-        self._lock: Lock | None = None
         self._rows: list[tuple[float, Any]] = []
         self._pending: tuple[Any, dict[str, Any]] | None = None
         self._streamed, self._written, self._clock = True, 0, time.monotonic()
@@ -149,6 +150,9 @@ class Journal(AbstractJournal):
             self._lock.release()
             self._lock = None
 
+    def __del__(self) -> None:
+        self.close()  # of a run that failed
+
     def _explained(self, safe: str) -> contextlib.AbstractContextManager[None]:
         return disk.explained(self.path, safe)
 
@@ -180,7 +184,7 @@ def _rows_from(run: Trajectory, first: int) -> list[tuple[float, Any]]:
 def save(run: Trajectory, path: str | Path) -> Path:
     """Write a finished run to a folder: `run.save(path)`."""
     journal = Journal(path)
-    if checks.known(*jax.tree.leaves(run)) is False or run.times.ndim != 1:
+    if is_traced(run) or run.times.ndim != 1:
         checks.refuse(
             "only a finished run can be saved",
             got="a run under jit, vmap or grad, or a batch",

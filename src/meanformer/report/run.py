@@ -1,0 +1,299 @@
+"""The report of a run folder: what was run, what was found, whether the theory holds, and how to do it again."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..experiments.names import NUMBERS
+from . import references, words
+from .page import Block, Page, Section, number_text, verdict
+
+# What a reader looks at first, if it is there.
+TILES = (
+    "fate",
+    "fate_time",
+    "rank",
+    "clusters",
+    "radius",
+    "bound",
+    "effective_rank",
+    "trace",
+    "growth",
+    "average_cosine",
+    "mass_lost",
+    "time",
+    "steps",
+    "seconds",
+)
+# Pictures that need the whole width of the page.
+WIDE = ("panels", "claims", "attention")
+# More cases than this have no section each: the table tells all.
+MOST_SECTIONS = 40
+
+
+def write_report(folder: str | Path) -> Path:
+    """Write `report.html` into a run folder, from its JSON files and figures. An unfinished run has a report too.
+
+    **Returns:** the path of the report.
+    """
+    folder = Path(folder)
+    record, results = read(folder)
+    page = run_page(folder, record, results)
+    return write(page, folder / "report.html")
+
+
+def write(page: Page, path: Path) -> Path:
+    """Write a page; whoever reads the old one meanwhile reads it whole."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(page.html(), encoding="utf-8")
+    scratch.replace(path)
+    return path
+
+
+def read(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """`run.json` and `results.json`, the latter None if the run is not finished."""
+    try:
+        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        from .. import _checks as checks
+
+        checks.refuse(
+            "this is not a run folder",
+            got=f"{folder}: {'no run.json' if isinstance(error, OSError) else 'a run.json that cannot be read'}",
+            expected="a folder that `meanformer run` wrote",
+            remedy="meanformer run clusters --out runs/clusters makes one",
+        )
+    try:
+        results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        results = None
+    return record, results
+
+
+def run_page(folder: Path, record: Mapping[str, Any], results: Mapping[str, Any] | None) -> Page:
+    """The page of a run, of several cases, or of a sweep."""
+    experiment = record.get("experiment") or {}
+    title = record.get("title") or record.get("name") or folder.name
+    page = Page(title, _subtitle(results), f"meanformer · {record.get('name', 'run')}", _foot(record))
+    figures = (results or {}).get("figures") or []
+    theory = [one for one in figures if one.get("name") == "claims"]
+    pictures = [one for one in figures if one.get("name") != "claims"]
+    _add_summary(page.section("Result"), folder, record, results)
+    if pictures:
+        _add_figures(page.section("Pictures"), folder, pictures)
+    if experiment:
+        _add_setting(page.section("What was run"), record, experiment)
+    if results and results.get("checks"):
+        section = page.section("The theory")
+        add_checks(section, results["checks"])
+        _add_figures(section, folder, theory)
+    if record.get("kind") == "cases":
+        _add_cases(page.section("The cases"), folder, results)
+    if results and results.get("numbers"):
+        _add_numbers(page.section("All numbers"), results["numbers"])
+    _add_settings(page.section("Settings"), record)
+    _add_reproduce(page.section("Do it again"), folder, record)
+    _add_citations(page.section("Cite"), record, results)
+    return page
+
+
+def _add_summary(section: Section, folder: Path, record: Mapping[str, Any], results: Mapping[str, Any] | None) -> None:
+    section.text(*str(record.get("about") or "").split("\n\n"))
+    if results is None:
+        done = _segments(folder)
+        section.note(
+            f"This run is not finished{done}. What is complete is safe in the folder; "
+            f"`meanformer resume {folder}` goes on where it stopped, and `meanformer report {folder}` writes this "
+            "page again.",
+            "warn",
+        )
+        return
+    outcome = str(results.get("outcome") or results.get("status") or "")
+    fine = outcome.split(" ")[0] in ("REACHED", "STOPPED", "FATE_KNOWN", "done", "")
+    if outcome:
+        section.note(f"Outcome: {outcome}", "good" if fine else "warn")
+    if results.get("fate"):
+        section.note(f"Fate: {results['fate']}", "good")
+    numbers = results.get("numbers") or {}
+    tiles = [(_label(name), numbers[name], "") for name in TILES if numbers.get(name) is not None]
+    checks = results.get("checks") or []
+    if checks:
+        bounded = [check for check in checks if check.get("holds") is not None]
+        good = sum(bool(check["holds"]) for check in bounded)
+        tiles.insert(0, ("claims that hold", f"{good} of {len(bounded)}", ""))
+    if "seconds" not in numbers and results.get("seconds") is not None:
+        tiles.append((_label("seconds"), float(results["seconds"]), ""))
+    if tiles:
+        section.tiles(tiles)
+
+
+def _add_setting(section: Section, record: Mapping[str, Any], experiment: Mapping[str, Any]) -> None:
+    section.text("The state is a measure $\\mu_t$. Attention turns it into a velocity, which moves it:")
+    section.display(r"\partial_t\mu_t+\mathrm{div}(\mu_t\,\Gamma_{\mu_t})=0,\qquad\dot{x}=\Gamma_{\mu_t}(x).")
+    if record.get("kind") == "cases":
+        section.text("The cases below differ in their attention, measure or horizon; what they share is this.")
+    if experiment.get("attention"):
+        words.describe_attention(section, experiment["attention"])
+    if experiment.get("measure"):
+        section.text(words.measure_words(experiment["measure"]))
+    section.text(" ".join(words.flow_words(experiment)))
+    if experiment.get("sweep"):
+        _add_sweep(section, experiment["sweep"])
+
+
+def _add_sweep(section: Section, sweep: Mapping[str, Any]) -> None:
+    """The axes of a sweep, and how many runs it has."""
+    rows, total = [], 1
+    for key, values in (sweep.get("grid") or {}).items():
+        listed, text = _axis(values)
+        total *= listed
+        rows.append((f"`{key}`", listed, text))
+    if sweep.get("draws"):
+        total *= int(sweep["draws"])
+        rows.append(("`draw`", int(sweep["draws"]), "seeds, one after the other"))
+    section.text(f"A sweep of {number_text(total)} runs over:")
+    section.table(("axis", "values", "from, to"), rows)
+
+
+def _axis(values: Any) -> tuple[int, str]:
+    """How many values an axis has, and which."""
+    if isinstance(values, Mapping):
+        for law in ("linear", "log"):
+            if values.get(law):
+                low, high, count = values[law]
+                return int(count), f"{number_text(low)} to {number_text(high)}, {law} spacing"
+        if values.get("range"):
+            low, high = values["range"]
+            return int(high) - int(low) + 1, f"{low} to {high}"
+        return 1, str(values)
+    listed = [v if isinstance(v, str) else number_text(v) if isinstance(v, int | float) else "…" for v in values]
+    return len(listed), ", ".join(listed) if len(listed) <= 8 else f"{listed[0]}, {listed[1]}, …, {listed[-1]}"
+
+
+def _add_figures(section: Section, folder: Path, figures: list[dict[str, Any]]) -> None:
+    if not figures:
+        return
+    section.figures(
+        (folder / one["file"], str(one.get("caption") or ""), str(one.get("name")).split("-")[0] in WIDE)
+        for one in figures
+    )
+
+
+def add_checks(section: Block, checks: list[dict[str, Any]]) -> None:
+    """The claims of the theory about a run, with verdicts."""
+    bounded = [check for check in checks if check.get("holds") is not None]
+    broken = [check for check in bounded if not check["holds"]]
+    if broken:
+        section.note(f"{len(broken)} of {len(bounded)} bounds of the theory are violated: see the table.", "bad")
+    elif bounded:
+        section.text("Each claim is an inequality: measured $\\leq$ bound. The slack is one minus their ratio.")
+    rows = []
+    for check in checks:
+        holds, slack = check.get("holds"), check.get("slack")
+        word = "no claim" if holds is None else "holds" if holds else "fails"
+        percent = f"{100 * slack:.3g} %" if holds is not None and slack is not None else ""
+        measured, bound = check.get("measured"), check.get("bound")
+        rows.append((check.get("claim", ""), measured, bound, percent, verdict(word), check.get("why") or ""))
+    section.table(("claim", "measured", "bound", "slack", "verdict", ""), rows)
+
+
+def _add_cases(section: Section, folder: Path, results: Mapping[str, Any] | None) -> None:
+    """A table of all cases, and a short section each."""
+    rows = (results or {}).get("rows") or []
+    if rows:
+        names = [name for name in NUMBERS if any((row.get("numbers") or {}).get(name) is not None for row in rows)]
+        cells = [[row.get("title") or row["name"], *((row.get("numbers") or {}).get(n) for n in names)] for row in rows]
+        section.table(("case", *(_label(name) for name in names)), cells)
+    cases = folder / "cases"
+    found = [row["name"] for row in rows]
+    found += sorted(path.name for path in cases.glob("*/") if path.name not in found and not path.name.startswith("."))
+    for name in found[:MOST_SECTIONS]:
+        inner = cases / name
+        if not (inner / "run.json").is_file():
+            continue
+        record, outcome = read(inner)
+        part = section.section(record.get("title") or name)
+        part.text(str(record.get("about") or ""))
+        attention = (record.get("experiment") or {}).get("attention")
+        if attention:
+            words.describe_attention(part, attention)
+        part.text(" ".join(words.flow_words(record.get("experiment") or {})))
+        if outcome is None:
+            part.note("Not finished.", "warn")
+            continue
+        part.text(f"Outcome: {outcome['outcome']}." if outcome.get("outcome") else "")
+        part.text(f"Fate: {outcome['fate']}." if outcome.get("fate") else "")
+        if outcome.get("figures"):
+            _add_figures(part, inner, outcome["figures"])
+        if outcome.get("checks"):
+            bounded = [check for check in outcome["checks"] if check.get("holds") is not None]
+            broken = [check for check in bounded if not check["holds"]]
+            part.badges([verdict("fails" if broken else "holds" if bounded else "no claim")])
+            add_checks(part.details(f"{len(bounded)} bounds of the theory, {len(broken)} violated"), outcome["checks"])
+
+
+def _add_numbers(section: Section, numbers: Mapping[str, Any]) -> None:
+    rows = [(f"`{name}`", value, NUMBERS.get(name, "")) for name, value in numbers.items()]
+    section.table(("name", "value", "what it is"), rows)
+
+
+def _add_settings(section: Section, record: Mapping[str, Any]) -> None:
+    if record.get("convention"):
+        section.text(f"Convention: {record['convention']}.")
+    if record.get("source"):
+        section.details("The experiment file", open_=len(record["source"]) < 1500).code(record["source"])
+    if record.get("experiment"):
+        shown = json.dumps(record["experiment"], indent=2, ensure_ascii=False)
+        section.details("All settings, defaults filled in").code(shown)
+
+
+def _add_reproduce(section: Section, folder: Path, record: Mapping[str, Any]) -> None:
+    versions = record.get("versions") or {}
+    package = f"meanformer=={versions['meanformer']}" if versions.get("meanformer") else "meanformer"
+    lines = [f"pip install {package}", record.get("command") or f"meanformer run {record.get('name', '')}"]
+    section.code("\n".join(lines))
+    section.text("Load the run in Python:")
+    section.code(f'import meanformer as mf\n\nrun = mf.load("{folder.as_posix()}")')
+    rows = [("seed", record.get("seed")), ("created", record.get("created")), ("commit", record.get("commit"))]
+    rows += [("machine", record.get("machine")), ("hash of the settings", record.get("hash"))]
+    rows += [(name, version) for name, version in versions.items()]
+    section.table(("", ""), [(name, str(value)) for name, value in rows if value is not None])
+
+
+def _add_citations(section: Section, record: Mapping[str, Any], results: Mapping[str, Any] | None) -> None:
+    claims = [str(check.get("claim")) for check in (results or {}).get("checks") or []]
+    keys = references.cite({**record, "claims": claims})
+    version = str((record.get("versions") or {}).get("meanformer") or "")
+    section.text("What this run used:")
+    section.code("\n\n".join(references.bibtex(key, version) for key in keys if key in references.BIBTEX))
+    unknown = [key for key in keys if key not in references.BIBTEX]
+    if unknown:
+        section.text("Also cited by the experiment: " + ", ".join(f"`{key}`" for key in unknown) + ".")
+
+
+def _subtitle(results: Mapping[str, Any] | None) -> str:
+    """The run in a line: its summary up to how it ended, which is told below."""
+    words = str((results or {}).get("summary") or "").split(": ")[0]
+    return re.sub(r"\bR\^(\d+)", r"$\\mathbb{R}^{\1}$", words)
+
+
+def _label(name: str) -> str:
+    labels = {"fate_time": "time of the fate", "seconds": "seconds, with compiling", "time": "time reached"}
+    return labels.get(name, name.replace("_", " "))
+
+
+def _segments(folder: Path) -> str:
+    try:
+        listed = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    segments = listed.get("segments") if isinstance(listed, Mapping) else listed
+    return f" ({len(segments)} segments are complete)" if isinstance(segments, list | dict) else ""
+
+
+def _foot(record: Mapping[str, Any]) -> str:
+    version = (record.get("versions") or {}).get("meanformer", "")
+    return f"Written by meanformer {version}; computed {record.get('created') or 'at an unknown time'}."

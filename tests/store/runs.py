@@ -1,0 +1,57 @@
+"""Small runs of every kind, to be interrupted."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+import meanformer as mf
+
+I = jnp.eye(2)
+
+
+def tokens() -> mf.PointCloud:
+    return mf.uniform_cube(d=2, low=-2, high=2).sample(30, key=jr.key(0))
+
+
+def long_flow(journal: Any = None) -> mf.Trajectory:
+    """A few segments of 64 steps."""
+    return mf.flow(mf.Softmax(I, I, I), tokens(), 5.0, rtol=1e-12, frame=mf.Rescaled(), journal=journal, progress=False)
+
+
+def pieces(journal: Any = None) -> mf.Trajectory:
+    field = mf.Piecewise([mf.Softmax(I, I, I), mf.L2(I, I, -I)], [0.5])
+    return mf.flow(field, tokens(), 1.0, sample=10, journal=journal, progress=False)
+
+
+def layers(journal: Any = None) -> mf.Trajectory:
+    return mf.layers(mf.Softmax(I, I, I), tokens(), 5, journal=journal)
+
+
+def endless(journal: Any = None) -> mf.Trajectory:
+    gaussian = mf.Gaussian(jnp.ones(2), I)
+    return mf.flow(mf.Softmax(I, -I, I), gaussian, jnp.inf, journal=journal, progress=False)
+
+
+def density(journal: Any = None) -> mf.Trajectory:
+    one = jnp.ones((1, 1))
+    rho = mf.to_density(mf.Gaussian([0.0], cov=0.2), cells=60)
+    return mf.flow(mf.Softmax(one, one, one), rho, 0.5, save=4, journal=journal, progress=False)
+
+
+def planned(journal: Any = None) -> mf.Trajectory:
+    """Fast sums: the plan of the first segment must be made again."""
+    cloud = mf.uniform_cube(d=1, low=-2, high=2).sample(3000, key=jr.key(1))
+    field = mf.Softmax(jnp.ones((1, 1)), jnp.ones((1, 1)), jnp.ones((1, 1)))
+    return mf.flow(field, cloud, 1.0, accuracy=1e-6, rtol=1e-9 * 1e4, save=3, journal=journal, progress=False)
+
+
+RUNS = {"pieces": pieces, "layers": layers, "endless": endless, "density": density, "planned": planned}
+
+
+def bits(run: mf.Trajectory) -> list[tuple[str, bytes]]:
+    """All arrays of a run, to the bit."""
+    leaves = jax.tree.leaves((run.times, run.saved, run.last, run.statistics, run.outcome))
+    return [(str(a.dtype), np.asarray(a).tobytes()) for a in leaves]

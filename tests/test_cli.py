@@ -1,7 +1,8 @@
-"""The command line: words, exit codes, and nothing else."""
+"""The command line: words, files and exit codes."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,137 +12,217 @@ import pytest
 
 import meanformer as mf
 from meanformer import cli
-from meanformer.experiments import tour as tours
+from meanformer.experiments import runner
+from meanformer.store import disk
 
-ROW = tours.Row("softmax", 2.5, 7.25, 3, 1.5, 10, 0.1, "REACHED", 6.0)
-FREE = tours.Row("linear", 2.5, None, 3, 1.5, 10, 0.1, "STEP_TOO_SMALL", 0.5)
+SMALL = """
+title = "Three layers of a <small> transformer"
+about = "For tests."
+cites = ["castin2025"]
+[attention]
+kind = "softmax"
+Q = "identity"
+K = "identity"
+V = "identity"
+[measure]
+kind = "ball"
+n = 6
+d = 2
+[layers]
+depth = 3
+[diagnostics]
+check = false
+[figures]
+draw = ["paths"]
+"""
 
 
-def call(monkeypatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["meanformer", *arguments])
-    with pytest.raises(SystemExit) as stop:
+def call(monkeypatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["meanformer", *map(str, arguments)])
+    try:
         cli.main()
-    return stop.value.code or 0
+    except SystemExit as stop:
+        return stop.code or 0
+    return 0
 
 
 @pytest.fixture
-def quick(monkeypatch):
-    """A tour that only remembers how it was called."""
-    calls = []
-
-    def run_tour(out, n, seed, animation, watch):
-        calls.append((str(out), n, seed, animation))
-        for _ in watch(tours.scenes()[:2]):
-            pass
-        return tours.Tour(n, seed, 1.0, [ROW, FREE], [f"{out}/tour.png"])
-
-    monkeypatch.setattr(tours, "run_tour", run_tour)
-    return calls
+def here(tmp_path, monkeypatch):
+    """An empty folder with a small experiment."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path
 
 
-def test_run_prints_a_table(quick, monkeypatch, capsys):
-    assert call(monkeypatch, "run") == 0
-    assert quick == [("runs/tour", 300, 0, True)]
+def test_a_run_from_its_file_to_its_citation(here, monkeypatch, capsys):
+    assert call(monkeypatch, "run", "small.toml") == 0
     out, err = capsys.readouterr()
-    assert err == ""  # no progress display away from a terminal
+    assert err == ""  # no progress away from a terminal
     assert "\x1b" not in out
-    rows = {
-        line.split("│")[1].strip(): [cell.strip() for cell in line.split("│")[2:-1]]
-        for line in out.splitlines()
-        if line.startswith("│")
-    }
-    assert rows["softmax"] == ["2.5", "7.25", "3", "1.50", "10", "0.1", "reached t = 6"]
-    assert rows["linear"] == ["2.5", "—", "3", "1.50", "10", "0.1", "blew up near t = 0.5"]
-    assert "runs/tour/tour.png" in out
+    assert "Three layers of a <small> transformer" in out
+    assert "Report: runs/small/report.html" in out
+    assert (here / "runs/small/figures/paths.svg").exists()
+    page = (here / "runs/small/report.html").read_text()
+    assert "Three layers of a &lt;small&gt; transformer" in page
+    assert mf.load("runs/small").stats["steps"] == 3
+
+    assert call(monkeypatch, "show", "runs/small", "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["status"] == "done"
+    assert shown["numbers"]["steps"] == 3
+    assert shown["numbers"]["radius"] == pytest.approx(float(mf.load("runs/small").final.radius), rel=1e-15)
+
+    # The same command again reads what is there; another experiment gets another folder.
+    written = (here / "runs/small/run.json").stat().st_mtime_ns
+    assert call(monkeypatch, "run", "small.toml") == 0
+    assert (here / "runs/small/run.json").stat().st_mtime_ns == written
+    assert call(monkeypatch, "run", "small.toml", "--set", "depth=2", "--seed", "7", "--json") == 0
+    changed = json.loads(capsys.readouterr().out.split("report.html\n", 1)[-1])
+    assert (changed["folder"], changed["seed"], changed["numbers"]["steps"]) == ("runs/small-2", 7, 2)
+    assert call(monkeypatch, "run", "small.toml", "--set", "depth=2", "--out", "runs/small") == 2
+    assert "holds another run" in capsys.readouterr().err
+
+    assert call(monkeypatch, "compare", "runs/small", "runs/small-2", "--json") == 0
+    compared = json.loads(capsys.readouterr().out)
+    assert compared["settings"] == {"seed": [0, 7], "layers.depth": [3, 2]}
+    assert compared["numbers"]["steps"] == [3, 2]
+    assert call(monkeypatch, "compare", "runs/small", "runs/small-2") == 0
+    assert re.search(r"layers\.depth\s*│\s*3\s*│\s*2", capsys.readouterr().out)
+
+    assert call(monkeypatch, "cite", "runs/small") == 0
+    bibtex = capsys.readouterr().out
+    assert "2501.18322" in bibtex
+    assert mf.__version__ in bibtex
+
+    (here / "runs/small/report.html").unlink()
+    assert call(monkeypatch, "report", "runs/small") == 0
+    assert capsys.readouterr().out.strip() == "runs/small/report.html"
+    assert (here / "runs/small/report.html").read_text() == page
 
 
-def test_run_passes_its_options(quick, monkeypatch, capsys):
-    assert (
-        call(monkeypatch, "run", "tour", "--out", "here", "--n", "50", "--seed", "7", "--no-animation", "--json") == 0
-    )
-    assert quick == [("here", 50, 7, False)]
-    numbers = json.loads(capsys.readouterr().out)  # nothing but JSON
-    assert numbers["version"] == mf.__version__
-    assert numbers["rows"][1]["bound"] is None
+def test_a_dry_run_leaves_nothing(here, monkeypatch, capsys):
+    assert call(monkeypatch, "run", "small.toml", "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert "6 tokens of dimension 2" in out
+    assert "cost" in out
+    assert [entry.name for entry in here.iterdir()] == ["small.toml"]
 
 
-def test_unknown_experiment_is_refused_with_the_list(quick, monkeypatch, capsys):
-    assert call(monkeypatch, "run", "tuor") == 2
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["run", "tuor"], ["'tuor'", "did you mean 'tour'?"]),
+        (["run", "small.toml", "--set", "depht=2"], ["depht", "depth"]),
+        (["run", "small.toml", "--set", "n=-1"], ["n"]),
+        (["run", "small.toml", "--bad"], ["--bad"]),
+        (["walk"], ["walk"]),
+        (["reproduce", "castin2024"], ["'castin2024'", "castin2025"]),
+        (["reproduce", "castin2025", "A99"], ["A99"]),
+        (["init", "small"], ["small.toml"]),
+    ],
+)
+def test_bad_input_is_refused_and_leaves_nothing(arguments, words, here, monkeypatch, capsys):
+    assert call(monkeypatch, *arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert "'tuor'" in err
-    assert "expected: 'tour'" in err
-    assert "did you mean 'tour'?" in err
     assert "Traceback" not in err
-    assert quick == []
+    for word in words:
+        assert word in err
+    assert [entry.name for entry in here.iterdir()] == ["small.toml"]
 
 
-@pytest.mark.parametrize("arguments", [["run", "--n", "many"], ["run", "--bad"], ["walk"], ["run", "--n", "3"]])
-def test_bad_options_are_refused(arguments, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert call(monkeypatch, *arguments) == 2
-    assert capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("command", ["show", "resume", "report", "cite", "compare"])
+def test_a_folder_without_a_run_is_told(command, here, monkeypatch, capsys):
+    assert call(monkeypatch, command, "runs/none") == 1
+    assert "holds no run" in capsys.readouterr().err
 
 
-def test_failure(monkeypatch, capsys):
-    def run_tour(*_, **__):
-        raise OSError("disk full")
+def test_failure_says_what_is_safe(here, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tours, "run_tour", run_tour)
-    assert call(monkeypatch, "run") == 1
-    assert capsys.readouterr().err == "OSError: disk full\n"
+    monkeypatch.setattr(disk, "_write", full)
+    assert call(monkeypatch, "run", "small.toml") == 1
+    err = capsys.readouterr().err
+    assert err.startswith("Failed: cannot write to runs/small: the disk is full\n")
+    assert "safe:" in err
+    assert "meanformer resume runs/small" in err
 
 
-def test_interrupt(monkeypatch, capsys):
+def test_init_writes_a_file_that_runs(here, monkeypatch, capsys):
+    assert call(monkeypatch, "init", "mine") == 0
+    assert "meanformer run mine.toml" in capsys.readouterr().out
+    assert call(monkeypatch, "run", "mine.toml", "--dry-run") == 0
+    assert (here / "mine.toml").read_text().count("#") > 10
+
+
+def test_list_names_everything(monkeypatch, capsys):
+    assert call(monkeypatch, "list", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"tour", "clusters", "phase-diagram"} <= {e["name"] for e in found["experiments"]}
+    assert set(found["papers"]) == {"castin2025", "geshkovski2023"}
+    assert call(monkeypatch, "list") == 0
+    assert "clusters" in capsys.readouterr().out
+
+
+def test_interrupt(here, monkeypatch, capsys):
+    """Ctrl-C: exit code 130, and how to go on."""
+
     class Ended(BaseException):
         pass
-
-    def run_tour(*_, **__):
-        raise KeyboardInterrupt
 
     def end(code):
         raise Ended(code)
 
-    monkeypatch.setattr(tours, "run_tour", run_tour)
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "_found", interrupted)
     monkeypatch.setattr(os, "_exit", end)
-    monkeypatch.setattr(sys, "argv", ["meanformer", "run"])
+    monkeypatch.setattr(sys, "argv", ["meanformer", "run", "small.toml"])
     with pytest.raises(Ended, match="130"):
         cli.main()
-    assert capsys.readouterr().err.endswith("Interrupted.\n")
+    assert capsys.readouterr().err.endswith("To go on:\n  meanformer resume runs/small\n")
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    assert call(monkeypatch, "show", "runs/small") == 0
+    assert "Not finished. Go on:  meanformer resume runs/small" in capsys.readouterr().out
+    assert call(monkeypatch, "resume", "runs/small") == 0
+    assert "Report: runs/small/report.html" in capsys.readouterr().out
 
 
-def test_interrupt_of_a_process(tmp_path):
-    """Ctrl-C in the middle of a compilation: exit code 130 and words, not a crash."""
+def test_interrupt_of_a_process(here):
+    """Ctrl-C in the middle of a run: words and a folder to go on with, not a crash."""
     # A suite started in the background ignores Ctrl-C, and its children inherit that: here it must count.
     heed = (
         "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
     )
-    program = [sys.executable, "-m", "meanformer", "run", "--out", str(tmp_path / "out"), "--n", "5"]
-    command = [sys.executable, "-c", heed, *program]
+    program = [sys.executable, "-m", "meanformer", "run", "small.toml", "--set", "depth=1000000"]
+    command = [sys.executable, "-c", heed, *program, "--set", "every=0.1", "--set", "times=final"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 120
-        while not (tmp_path / "out").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)  # the folder is made just before the first run
-        time.sleep(2)
+        manifest = here / "runs/small/manifest.json"
+        while not (manifest.exists() and len(json.loads(manifest.read_text())["segments"]) > 3):
+            assert time.monotonic() < deadline
+            assert process.poll() is None, process.stderr
+            time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (130, "")
-    assert err.endswith("Interrupted.\n")
+    assert err.endswith("To go on:\n  meanformer resume runs/small\n")
+    assert mf.load("runs/small").outcome.kind == "UNFINISHED"
 
 
-def test_a_folder_that_cannot_be_made_costs_no_computing(tmp_path, monkeypatch, capsys):
-    (tmp_path / "file").write_text("")
-    assert call(monkeypatch, "run", "--out", str(tmp_path / "file" / "below")) == 1
-    assert "file" in capsys.readouterr().err
-
-
-def test_version_and_help(monkeypatch, capsys):
+def test_version_help_and_completion(monkeypatch, capsys):
     assert call(monkeypatch, "--version") == 0
     assert capsys.readouterr().out == f"meanformer {mf.__version__}\n"
     assert call(monkeypatch, "run", "--help") == 0
     text = capsys.readouterr().out
-    for word in ("--out", "--seed", "--no-animation", "--json", "Examples", "tour"):
+    for word in ("--out", "--seed", "--set", "--dry-run", "--json", "Examples", "tour"):
+        assert word in text
+    assert call(monkeypatch, "--help") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for word in ("Exit codes", "130", "--install-completion"):
         assert word in text
 
 
@@ -152,4 +233,4 @@ def test_as_a_program():
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "'tour'" in done.stderr
+    assert "tour" in done.stderr

@@ -212,7 +212,7 @@ class Trajectory:
         ("meanformer.measures.cloud", "from meanformer.attention.base import AbstractField", True),
         ("meanformer.measures.cloud", "import meanformer.flows", True),
         ("meanformer.measures.cloud", "import meanformer as mf", True),
-        ("meanformer.experiments.tour", "import meanformer as mf", False),
+        ("meanformer.experiments.runner", "import meanformer as mf", False),
         ("meanformer.measures.cloud", "from meanformer import flows", True),
         ("meanformer.measures.cloud", "from meanformer import Softmax", True),
         ("meanformer.measures.cloud", "from ..attention import base", True),

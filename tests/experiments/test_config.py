@@ -282,7 +282,7 @@ max_steps = 77"""
 def test_frames_and_spheres():
     options = build(experiment(flow='t1 = 1.0\nframe = "rescaled"')).options
     assert options == {"t0": 0.0, "t1": 1.0, "frame": mf.Rescaled()}
-    on_sphere = f'{TOKENS}\nproject = {{sphere = 2.0}}'
+    on_sphere = f"{TOKENS}\nproject = {{sphere = 2.0}}"
     options = build(experiment(measure=on_sphere, flow="t1 = 1.0\nspace = {sphere = 2.0}")).options
     same(options["space"], mf.Sphere(2.0))
 
@@ -299,11 +299,10 @@ def test_layers_and_their_own_draws():
 
 
 def test_a_problem_runs():
-    run = build(experiment(rest="[save]\ntimes = [0.5, 1.0]")).run(progress=False)
-    expected = mf.flow(
-        mf.Softmax(I, I, I), mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), 2.0, save=[0.5, 1.0], progress=False
-    )
-    np.testing.assert_array_equal(run.points, expected.points)
+    text = f"[attention]\n{SOFTMAX}\n[measure]\n{TOKENS}\n[layers]\ndepth = 3\nstep = 0.5"
+    run = build(read(text)).run(progress=False)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    np.testing.assert_array_equal(run.points, mf.layers(mf.Softmax(I, I, I), tokens, 3, step=0.5).points)
 
 
 # Cases
@@ -364,7 +363,7 @@ t1 = {linear = [1, 2, 2]}
 
 
 def test_sweeps_have_axes_and_tasks():
-    text = f"seed = 5\n[attention]\n{SOFTMAX}\n[measure]\nkind = \"normal\"\nn = 3\n[flow]\nt1 = 9.0\n{SWEEP}"
+    text = f'seed = 5\n[attention]\n{SOFTMAX}\n[measure]\nkind = "normal"\nn = 3\n[flow]\nt1 = 9.0\n{SWEEP}'
     swept = read(text)
     axes = swept.axes()
     assert list(axes) == ["attention.tau", "t1", "attention.kind", "draw"]
@@ -381,9 +380,9 @@ def test_sweeps_have_axes_and_tasks():
 
 
 def test_whole_numbers_of_a_sweep_stay_whole():
-    assert read(
-        f'[attention]\n{SOFTMAX}\n[measure]\nkind = "normal"\nn = 3\n[flow]\nt1 = 9.0\n[sweep.grid]\nseed = {{range = [3, 5]}}'
-    ).axes() == {"seed": [3, 4, 5]}
+    swept = experiment(rest="[sweep.grid]\nseed = {range = [3, 5]}")
+    assert swept.axes() == {"seed": [3, 4, 5]}
+    assert [swept.task({"seed": seed}).seed for seed in (3, 5)] == [3, 5]
 
 
 # Changes
@@ -432,7 +431,7 @@ def test_settings_go_through_json_and_back(name):
 
 
 def test_hashes_tell_settings_and_files_apart(tmp_path):
-    text = f"[attention]\n{SOFTMAX}\n[measure]\nkind = \"points\"\npoints = {{file = \"x.npy\"}}\n[flow]\nt1 = 1.0"
+    text = f'[attention]\n{SOFTMAX}\n[measure]\nkind = "points"\npoints = {{file = "x.npy"}}\n[flow]\nt1 = 1.0'
     np.save(tmp_path / "x.npy", np.zeros((3, 2)))
     first = read(text, folder=tmp_path).hash()
     assert read(text.replace("1.0", "1"), folder=tmp_path).hash() == first

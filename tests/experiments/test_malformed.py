@@ -67,7 +67,7 @@ MISTAKES = {
     "number for a table": ("K = {of", "K = 1979-05-27 # {of", 7, ["attention.K", "a matrix: rows"]),
     "fraction for a count": (POINTS, NORMAL.replace("4", "4.5"), 13, ["measure.n", "4.5", "integer"]),
     "not a number": ("tau = 0.5", "tau = nan", 9, ["attention.tau", "nan", "finite"]),
-    "not a time": ("t1 = 2.0", "t1 = nan", 16, ["t1 must be finite"]),
+    "not a time": ("t1 = 2.0", "t1 = nan", 16, ["flow.t1", "nan", "a time, or inf"]),
     "infinity for tokens": ("t1 = 2.0", "t1 = inf", 16, ["tokens have no fate", "stationary"]),
     "negative temperature": ("tau = 0.5", "tau = -1.0", 9, ["attention.tau", "-1.0", "greater than 0"]),
     "time backwards": ("t1 = 2.0", "t1 = -2.0", 16, ["forward in time", "t1 = -2"]),
@@ -97,7 +97,7 @@ MISTAKES = {
         ["[measure] covs.1", "positive semi-definite"],
     ),
     "box": (POINTS, 'kind = "cube"\nn = 4\nlow = 2.0', 14, ["low < high"]),
-    "sphere": ("rtol = 1e-4", 'space = {sphere = 2.0}', 15, ["start on the sphere", 'project = "sphere"']),
+    "sphere": ("rtol = 1e-4", "space = {sphere = 2.0}", 15, ["start on the sphere", 'project = "sphere"']),
     "frame of a sphere": ("rtol = 1e-4", 'space = "sphere"\nframe = "rescaled"', 18, ["rescaled frame is Euclidean"]),
     "solver": ("rtol = 1e-4", 'solver = "tsit"', 17, ["solver", '"tsit5"']),
     "solver without a step": ("rtol = 1e-4", 'solver = "euler"', 17, ["no error estimate", "step"]),
@@ -303,13 +303,14 @@ def mutants(draw) -> tuple[str, str, int | None, str]:
         lines[number] = f"{found[1]} = {draw(st.sampled_from(wrong_values))}"
         return "\n".join(lines), kind, number + 1, key
     if kind == "range":
-        hypothesis.assume(key in OUT_OF_RANGE)
+        hypothesis.assume(key in OUT_OF_RANGE and f'.{key}" = ' not in TEXTS[name])  # not one that is swept
         lines[number] = f"{found[1]} = {draw(st.sampled_from(OUT_OF_RANGE[key]))}"
         return "\n".join(lines), kind, number + 1, key
     if kind == "structure":
         cases, swept = "[[cases]]" in TEXTS[name], "[sweep]" in TEXTS[name]
         also = "layers" if "[flow]" in lines else "flow"
-        extra = ["[optics]\nx = 1", "[[attention]]", "[flow.t1]", '[title]\nkind = "x"', "[[measure.kind]]"]
+        extra = ["[optics]\nx = 1", "[[attention]]", '[title]\nkind = "x"', "[[measure.kind]]"]
+        extra += [] if cases else ["[flow.t1]"]  # each case has its own
         extra += [] if cases else [f"[{also}]\ndepth = 3" if also == "layers" else "[flow]\nt1 = 1.0"]
         extra += ["[sweep]\ndraws = 2"] if cases else ['[[cases]]\nname = "a"\n[[cases]]\nname = "a"']
         extra += ["[sweep]"] if not swept else ["[sweep.grid]"]
@@ -322,7 +323,9 @@ def mutants(draw) -> tuple[str, str, int | None, str]:
         return "\n".join(lines), kind, None, key
     stray = draw(st.sampled_from(["= ", "] ", "@", '"', "{", "\\", "key key = "]))
     cut = draw(st.booleans())
-    lines = [*lines[:number], f"{found[1]} ="] if cut else [*lines[:number], stray + lines[number], *lines[number + 1 :]]
+    lines = (
+        [*lines[:number], f"{found[1]} ="] if cut else [*lines[:number], stray + lines[number], *lines[number + 1 :]]
+    )
     return "\n".join(lines), kind, number + 1, ""
 
 

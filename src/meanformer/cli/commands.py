@@ -98,8 +98,10 @@ def run(
     if overwrite:
         _remove(folder)
     with watching(quiet, bars=chosen.kind == "flow") as watch:
-        done = run_experiment(chosen, folder, name=name, command=_command(), watch=watch)
-    _print_run(done.path, as_json)
+        run_experiment(chosen, folder, name=name, command=_command(), watch=watch)
+        watch.stage("report", None)
+        _write_report(folder)
+    _print_run(folder, as_json)
 
 
 @app.command(epilog="Example: `meanformer resume runs/clusters`")
@@ -124,23 +126,15 @@ def resume(
         found.discard_damaged()
     with watching(quiet, bars=found.record["kind"] == "flow") as watch:
         go_on(folder, watch)
+        watch.stage("report", None)
+        _write_report(folder)
     _print_run(folder, as_json)
 
 
 @app.command(epilog="Example: `meanformer report runs/clusters`")
 def report(folder: Folder) -> None:
     """Write `report.html` of a run folder again: one self-contained file with figures, numbers, settings, citations."""
-    from meanformer.store.folder import RunFolder
-
-    record = RunFolder(folder).record
-    if record["kind"] == "reproduction":
-        from meanformer.experiments.reproductions.runner import write_again
-
-        print(write_again(RunFolder(folder)))
-    else:
-        from meanformer.report.run import write_report
-
-        print(write_report(folder))
+    print(_write_report(folder))
 
 
 @app.command(
@@ -169,6 +163,8 @@ def reproduce(
         _remove(folder)
     with watching(quiet, bars=False) as watch:
         compute(paper, folder, items=items, quick=quick, seed=seed, command=_command(), watch=watch)
+        watch.stage("report", None)
+        _write_report(folder)
     _print_run(folder, as_json)
 
 
@@ -253,6 +249,22 @@ def _keep_compiled() -> None:
 def _command() -> str:
     """The command as it was typed."""
     return shlex.join(["meanformer", *sys.argv[1:]])
+
+
+def _write_report(path: Path) -> Path:
+    """The report of a run folder of any kind."""
+    from meanformer.store.folder import RunFolder
+
+    folder = RunFolder(path)
+    record, results = folder.record, folder.results
+    if record["kind"] == "reproduction" and results is not None:
+        from meanformer.report.reproduction import write_reproduction
+
+        made = {name: record[name] for name in ("versions", "machine", "created", "command", "commit", "quick")}
+        return write_reproduction(results["paper"] | made, results["items"], path)
+    from meanformer.report.run import write_report
+
+    return write_report(path)
 
 
 def _remove(folder: Path) -> None:

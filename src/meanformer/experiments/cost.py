@@ -13,8 +13,8 @@ from .schema.run import LogTimes
 from .toml import dotted
 
 # Seconds to compile a run of a kind, once, as measured on one core; other kinds are the sums of their parts.
-COMPILING = {"sinkhorn": 12.0, "hardmax": 2.0, "linear": 2.0, "affine": 1.0, "perceptron": 1.0}
-USUAL_COMPILING = 3.5
+COMPILING = {"sinkhorn": 15.0, "hardmax": 2.0, "linear": 2.0, "affine": 1.0, "perceptron": 1.0}
+USUAL_COMPILING = 6.0
 # Evaluations of the field in a step of the usual solver, and how many fields one Sinkhorn problem costs.
 STAGES, SWEEPS = 6, 60.0
 # Steps: at the least, and for each unit of time.
@@ -22,6 +22,8 @@ FEWEST_STEPS, STEPS = 20, 8.0
 # Seconds of a step, however few the tokens; and for a Gaussian, which runs some hundred steps to its fate.
 STEP, GAUSSIAN_STEP, STEPS_TO_FATE = 1e-3, 3e-3, 300
 MOST_STEPS = 3000
+# Seconds for a figure, for those that fit, for a film, and to check the theory.
+FIGURE, FITTING, FILM, CHECK = 1.0, 6.0, 8.0, 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,18 +38,20 @@ class Cost:
 def estimate(experiment: Experiment) -> Cost:
     """The cost of running an experiment, from its sizes alone: nothing is built, and files are not opened."""
     if experiment.cases:
-        parts = [_single(case) for _, case in experiment.expanded()]
-        seconds, memory = sum(a + b for a, b, _ in parts), max(c for _, _, c in parts)
+        cases = [case for _, case in experiment.expanded()]
+        programs = {_program(case): _single(case)[0] for case in cases}  # what is alike is compiled once
+        seconds = sum(programs.values()) + sum(_single(case)[1] + _looking(case) for case in cases) + FIGURE
+        memory = max(_single(case)[2] for case in cases)
     elif experiment.sweep is not None:
         axes = experiment.axes()
         ends = [experiment.task({key: values[place] for key, values in axes.items()}) for place in (0, -1)]
         (compiling, first, memory), (again, last, more) = map(_single, ends)
-        programs = len({(_tokens(one), _kind(one)) for one in ends}) if len(axes) else 1
-        seconds = programs * max(compiling, again) + experiment.sweep.count() * (first + last) / 2
+        programs = math.prod(len(values) for key, values in axes.items() if _recompiles(key))
+        seconds = programs * max(compiling, again) + experiment.sweep.count() * (first + last) / 2 + FIGURE
         memory = max(memory, more)
     else:
         compiling, running, memory = _single(experiment)
-        seconds = compiling + running
+        seconds = compiling + running + _looking(experiment)
     return Cost(seconds, memory, f"about {duration(seconds)}, {_size(memory)} of states (a rough guess)")
 
 
@@ -85,7 +89,7 @@ def _single(experiment: Experiment) -> tuple[float, float, float]:
     if isinstance(experiment.measure, Gaussian):
         endless = experiment.flow is not None and experiment.flow.t1 == math.inf
         steps = STEPS_TO_FATE if endless else _steps(experiment)
-        return 2 * compiling, steps * GAUSSIAN_STEP, 8.0 * (states + 40) * d * (d + 1)
+        return USUAL_COMPILING, steps * GAUSSIAN_STEP, 8.0 * (states + 40) * d * (d + 1)
     accuracy = getattr(experiment.flow or experiment.layers, "accuracy", None)
     pairs = n * min(n, 3000) if accuracy else n * n  # fast sums cost about as much as exact ones with 3,000 tokens
     steps = _steps(experiment)
@@ -109,14 +113,31 @@ def _tokens(experiment: Experiment) -> tuple[int, int]:
     return d, d
 
 
-def _kind(experiment: Experiment) -> str:
-    assert experiment.attention is not None
-    return experiment.attention.kind
+def _program(experiment: Experiment) -> str:
+    """What a compiled run depends on."""
+    told = experiment.flow.model_dump(include={"frame", "space", "solver"}) if experiment.flow else "layers"
+    return f"{_tokens(experiment)} {_kinds(experiment.attention)} {told}"
+
+
+def _kinds(table: Any) -> str:
+    return f"{table.kind}({', '.join(map(_kinds, _inner(table)))})"
+
+
+def _looking(experiment: Experiment) -> float:
+    """Seconds for what follows a run: checks, figures, a film."""
+    draw = experiment.figures.draw
+    drawing = FITTING if draw is None else FIGURE * len(draw)
+    return drawing + FILM * experiment.figures.animation + CHECK * experiment.diagnostics.check
+
+
+def _recompiles(key: str) -> bool:
+    """Whether each value of a swept key is compiled anew: sizes and words, but not numbers."""
+    return key.rpartition(".")[2] in ("n", "d", "kind", "depth", "cells", "solver", "kernel", "times")
 
 
 def _field(table: Any) -> tuple[float, float]:
     """Seconds to compile a field, and its sums over pairs of tokens."""
-    inner = [part for name in ("of", "heads", "terms", "fields") for part in _listed(getattr(table, name, None))]
+    inner = _inner(table)
     if not inner:
         kind: str = table.kind
         work = SWEEPS if kind == "sinkhorn" else 1.0 if isinstance(table, Head) else 0.0
@@ -126,21 +147,23 @@ def _field(table: Any) -> tuple[float, float]:
     return max(c for c, _ in parts) + 0.5 * len(parts), masked_sinkhorn * sum(w for _, w in parts)
 
 
-def _listed(value: Any) -> list[Any]:
-    return [] if value is None else value if isinstance(value, list) else [value]
+def _inner(table: Any) -> list[Any]:
+    """The tables of which a table is made."""
+    parts = [getattr(table, name, None) or [] for name in ("of", "heads", "terms", "fields")]
+    return [inner for part in parts for inner in (part if isinstance(part, list) else [part])]
 
 
 def _steps(experiment: Experiment) -> float:
     if experiment.layers is not None:
-        return experiment.layers.depth
+        return float(experiment.layers.depth)
     flow = experiment.flow
     assert flow is not None
     span = flow.t1 - flow.t0
     if flow.step is not None:
         return span / flow.step
     if isinstance(experiment.measure, Density):
-        return 20.0 * _tokens(experiment)[0] ** (1 / experiment.measure.dimension()) / 20
-    return min(FEWEST_STEPS + STEPS * span, flow.max_steps or MOST_STEPS, MOST_STEPS)
+        return float(_tokens(experiment)[0] ** (1 / experiment.measure.dimension()))  # a cell in each step
+    return float(min(FEWEST_STEPS + STEPS * span, flow.max_steps or MOST_STEPS, MOST_STEPS))
 
 
 def _states(experiment: Experiment) -> int:
@@ -206,7 +229,7 @@ def _told_times(experiment: Experiment) -> str:
 
 def _told(table: Any) -> str:
     """A table in one line: its kind, what it is made of, and its options."""
-    inner = [part for name in ("of", "heads", "terms", "fields") for part in _listed(getattr(table, name, None))]
+    inner = _inner(table)
     given = table.model_dump(
         exclude={"kind", "of", "heads", "terms", "fields", "n", "d", "seed"}, exclude_defaults=True
     )

@@ -57,8 +57,8 @@ def starting_file(name: str, like: str | None = None) -> str:
     """The text of an experiment file to start from, which runs as it is: one with comments on all options, or one of
     the library.
     """
-    from .. import _checks as checks
-
     if like is not None:
+        from .. import _checks as checks
+
         return library()[checks.one_of(like, "this experiment", library())].read_text(encoding="utf-8")
     return START.read_text(encoding="utf-8").replace("NAME", name)

@@ -47,7 +47,7 @@ class Interrupted(KeyboardInterrupt):
 def run_experiment(
     experiment: Experiment, path: str | Path, *, name: str = "", command: str = "", watch: Watch = QUIET
 ) -> RunFolder:
-    """Run an experiment into the folder `path`, or go on with it there; with numbers, checks, figures and a report.
+    """Run an experiment into the folder `path`, or go on with it there; with numbers, checks and figures.
 
     A folder that holds another experiment is refused; one that is done is left as it is.
     """
@@ -68,7 +68,7 @@ def run_experiment(
             found = run_sweep(experiment, folder, record, watch)
         else:
             found = _run_one(experiment, folder, record, watch)
-        write_results(folder, found | {"seconds": time.monotonic() - began}, watch)
+        write_results(folder, found | {"seconds": time.monotonic() - began})
     return folder
 
 
@@ -102,7 +102,7 @@ def _resume_call(folder: RunFolder, watch: Watch) -> None:
             options = {name: value for name, value in call["options"].items() if value is not None}
             verb = {"flow": mf.flow, "layers": mf.layers}[call["verb"]]
             run = verb(call["field"], call["measure"], **options, journal=journal, progress=watch.bars)
-        write_results(folder, _found(run, folder.path, {}, watch, check=True), watch)
+        write_results(folder, _found(run, folder.path, {}, watch, check=True))
 
 
 def _record(experiment: Experiment, name: str, command: str) -> dict[str, Any]:
@@ -224,15 +224,10 @@ def begin(folder: RunFolder, record: dict[str, Any]) -> None:
             folder.create(provenance() | record | {"hash": record.get("experiment_hash")}, {})
 
 
-def write_results(folder: RunFolder, found: dict[str, Any], watch: Watch) -> None:
-    """Write what was found, then the report: a run is done when it has its report."""
-    from ..report.run import write_report
-
+def write_results(folder: RunFolder, found: dict[str, Any]) -> None:
+    """Write what was found: a run is done when it has its results."""
     with disk.explained(folder.path, "the run itself: all its states are written"):
         disk.write_json(folder.path / "results.json", {"status": "done", **found})
-    if folder.path.parent.name != "cases":  # the report of all cases has each of them
-        watch.stage("report", None)
-        write_report(folder.path)
 
 
 @contextlib.contextmanager

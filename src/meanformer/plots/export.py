@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -47,7 +48,8 @@ def save_figure(figure: Figure, path: Path) -> Path:
 
 def _points(figure: Figure) -> int:
     """How many points the lines of a figure have."""
-    return sum(len(path.vertices) for ax in figure.axes for lines in ax.collections for path in lines.get_paths())
+    paths = (path for ax in figure.axes for lines in ax.collections for path in lines.get_paths())
+    return sum(np.shape(path.vertices)[0] for path in paths)
 
 
 def _write_svg(figure: Figure, path: Path) -> int:

@@ -17,7 +17,7 @@ from .fates import axes_for, beside, number
 
 DRAW = "draw"
 # Whole numbers with no more different values than this have a colour each.
-FEW = 8
+FEW = 10
 # Values that span more than this factor are drawn on a logarithmic scale.
 LARGE = 100.0
 
@@ -38,18 +38,20 @@ def plot_heatmap(values: Any, ax: Any = None, *, title: str | None = None, legen
         ax = axes_for(ax, (6.6, 4.8))
         places = [_places(cells[axis].values) for axis in (rows, columns)]
         (row_edges, row_log), (column_edges, column_log) = places
+        crisp: dict[str, Any] = {"rasterized": True}  # as pixels, cells have no seams between them
         if is_categorical(data):
             known = _categories(data)
             shades = _shades(known)
             index = np.array([[known.index(x) if x in known else -1 for x in row] for row in data.tolist()], float)
             colour_map: Any = colors.ListedColormap(list(shades)).with_extremes(bad=style.FAINT)
             shown: Any = np.ma.masked_less(index, 0)
-            ax.pcolormesh(column_edges, row_edges, shown, cmap=colour_map, vmin=-0.5, vmax=len(known) - 0.5)
+            ax.pcolormesh(column_edges, row_edges, shown, cmap=colour_map, vmin=-0.5, vmax=len(known) - 0.5, **crisp)
             if legend:
                 beside(ax, [Patch(color=c, label=_word(x)) for c, x in zip(shades, known, strict=True)], _name(cells))
         else:
             shown = np.ma.masked_invalid(np.asarray(data, np.float64))
-            mesh = ax.pcolormesh(column_edges, row_edges, shown, cmap=_colour_map(), norm=_norm(shown.compressed()))
+            norm = _norm(shown.compressed())
+            mesh = ax.pcolormesh(column_edges, row_edges, shown, cmap=_colour_map(), norm=norm, **crisp)
             if legend:
                 bar = ax.figure.colorbar(mesh, ax=ax, pad=0.02, fraction=0.06, aspect=24)
                 bar.outline.set_visible(False)

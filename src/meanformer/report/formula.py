@@ -27,6 +27,8 @@ _COMMANDS = {Outline.MOVETO: "M", Outline.LINETO: "L", Outline.CURVE3: "Q", Outl
 @functools.lru_cache(maxsize=4096)
 def formula(tex: str) -> str | None:
     """The `<svg>` of a formula, without dollars; None if mathtext does not know how to set it."""
+    words = html.escape(plain(tex))
+    tex = tex.replace("^*", "^{*}")  # a star alone is set as a product, with space around it
     settings: dict[Any, Any] = {"mathtext.fontset": "cm", "text.usetex": False, "font.family": "DejaVu Sans"}
     with rc_context(settings):
         font = FontProperties(size=UNITS, family="DejaVu Sans")
@@ -40,7 +42,6 @@ def formula(tex: str) -> str | None:
     box = (-air, depth - height - air, width + 2 * air, height + 2 * air)
     em = SCALE / UNITS
     place = f"width:{box[2] * em:.3f}em;height:{box[3] * em:.3f}em;vertical-align:{-(depth + air) * em:.3f}em"
-    words = html.escape(plain(tex))
     return (
         f'<svg class="formula" role="img" aria-label="{words}" viewBox="{" ".join(f"{b:.0f}" for b in box)}" '
         f'style="{place}"><title>{words}</title><path fill="currentColor" d="{_path_data(outline)}"/></svg>'
@@ -57,7 +58,10 @@ def _path_data(outline: Outline) -> str:
 
 
 def inline(text: str) -> str:
-    r"""HTML of a sentence: `$...$` set as formulas, `` `...` `` as code, everything else escaped; `\$` is a dollar."""
+    r"""HTML of a sentence: `$...$` set as formulas, `` `...` `` as code, everything else escaped; `\$` is a dollar.
+
+    Addresses at arXiv become links; nothing else does.
+    """
     parts = _PARTS.split(text)
     return "".join(_formula_or_code(part) if k % 2 else _words(part) for k, part in enumerate(parts))
 
@@ -68,7 +72,8 @@ def _formula_or_code(tex: str) -> str:
 
 def _words(text: str) -> str:
     escaped = html.escape(text.replace(r"\$", "$"))
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
+    linked = re.sub(r"https://arxiv\.org/[\w./-]*\w", r'<a href="\g<0>" rel="noopener">\g<0></a>', escaped)
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", linked)
 
 
 _SIGNS = {

@@ -1,6 +1,7 @@
 """The report of a run folder: what was run, what was found, whether the theory holds, and how to do it again."""
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -55,22 +56,27 @@ def write(page: Page, path: Path) -> Path:
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """`run.json` and `results.json`, the latter None if the run is not finished."""
-    try:
-        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    record, results = (_read(folder / name) for name in ("run.json", "results.json"))
+    if record is None:
         from .. import _checks as checks
 
+        why = "whose run.json cannot be read" if (folder / "run.json").exists() else "without a run.json"
         checks.refuse(
             "this is not a run folder",
-            got=f"{folder}: {'no run.json' if isinstance(error, OSError) else 'a run.json that cannot be read'}",
+            got=f"{folder}, {why}",
             expected="a folder that `meanformer run` wrote",
             remedy="meanformer run clusters --out runs/clusters makes one",
         )
-    try:
-        results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        results = None
     return record, results
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """The table in a JSON file; None if there is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def run_page(folder: Path, record: Mapping[str, Any], results: Mapping[str, Any] | None) -> Page:
@@ -111,17 +117,20 @@ def _add_summary(section: Section, folder: Path, record: Mapping[str, Any], resu
             "warn",
         )
         return
-    outcome = str(results.get("outcome") or results.get("status") or "")
-    fine = outcome.split(" ")[0] in ("REACHED", "STOPPED", "FATE_KNOWN", "done", "")
+    outcome = str(results.get("outcome") or "")
+    fine = outcome.split(" ")[0] in ("REACHED", "STOPPED", "FATE_KNOWN")
     if outcome:
         section.note(f"Outcome: {outcome}", "good" if fine else "warn")
     if results.get("fate"):
         section.note(f"Fate: {results['fate']}", "good")
     numbers = results.get("numbers") or {}
-    tiles = [(_label(name), numbers[name], "") for name in TILES if numbers.get(name) is not None]
-    checks = results.get("checks") or []
-    if checks:
-        bounded = [check for check in checks if check.get("holds") is not None]
+    tiles = [(_label(name), _value(numbers[name]), "") for name in TILES if numbers.get(name) is not None]
+    if record.get("kind") == "cases":
+        tiles.insert(0, ("cases", len(results.get("rows") or []), ""))
+    if record.get("kind") == "sweep":
+        tiles.insert(0, ("runs", _sweep_size((record.get("experiment") or {}).get("sweep") or {}), ""))
+    bounded = [check for check in results.get("checks") or [] if check.get("holds") is not None]
+    if bounded:
         good = sum(bool(check["holds"]) for check in bounded)
         tiles.insert(0, ("claims that hold", f"{good} of {len(bounded)}", ""))
     if "seconds" not in numbers and results.get("seconds") is not None:
@@ -146,16 +155,18 @@ def _add_setting(section: Section, record: Mapping[str, Any], experiment: Mappin
 
 def _add_sweep(section: Section, sweep: Mapping[str, Any]) -> None:
     """The axes of a sweep, and how many runs it has."""
-    rows, total = [], 1
-    for key, values in (sweep.get("grid") or {}).items():
-        listed, text = _axis(values)
-        total *= listed
-        rows.append((f"`{key}`", listed, text))
+    rows: list[tuple[str, Any, str]] = [
+        (f"`{key}`", *_axis(values)) for key, values in (sweep.get("grid") or {}).items()
+    ]
     if sweep.get("draws"):
-        total *= int(sweep["draws"])
         rows.append(("`draw`", int(sweep["draws"]), "seeds, one after the other"))
-    section.text(f"A sweep of {number_text(total)} runs over:")
+    section.text(f"A sweep of {number_text(_sweep_size(sweep))} runs over:")
     section.table(("axis", "values", "from, to"), rows)
+
+
+def _sweep_size(sweep: Mapping[str, Any]) -> int:
+    """How many runs a sweep has."""
+    return math.prod([_axis(values)[0] for values in (sweep.get("grid") or {}).values()]) * int(sweep.get("draws") or 1)
 
 
 def _axis(values: Any) -> tuple[int, str]:
@@ -197,7 +208,7 @@ def add_checks(section: Block, checks: list[dict[str, Any]]) -> None:
         percent = f"{100 * slack:.3g} %" if holds is not None and slack is not None else ""
         measured, bound = check.get("measured"), check.get("bound")
         rows.append((check.get("claim", ""), measured, bound, percent, verdict(word), check.get("why") or ""))
-    section.table(("claim", "measured", "bound", "slack", "verdict", ""), rows)
+    section.table(("claim", "measured", "bound", "slack", "verdict", "remark"), rows)
 
 
 def _add_cases(section: Section, folder: Path, results: Mapping[str, Any] | None) -> None:
@@ -205,12 +216,15 @@ def _add_cases(section: Section, folder: Path, results: Mapping[str, Any] | None
     rows = (results or {}).get("rows") or []
     if rows:
         names = [name for name in NUMBERS if any((row.get("numbers") or {}).get(name) is not None for row in rows)]
-        cells = [[row.get("title") or row["name"], *((row.get("numbers") or {}).get(n) for n in names)] for row in rows]
+        cells = [
+            [row.get("title") or row["name"], *(_value((row.get("numbers") or {}).get(n)) for n in names)]
+            for row in rows
+        ]
         section.table(("case", *(_label(name) for name in names)), cells)
     cases = folder / "cases"
-    found = [row["name"] for row in rows]
-    found += sorted(path.name for path in cases.glob("*/") if path.name not in found and not path.name.startswith("."))
-    for name in found[:MOST_SECTIONS]:
+    listed = [row["name"] for row in rows]
+    listed += sorted(path.name for path in cases.glob("[!.]*/") if path.name not in listed)
+    for name in listed[:MOST_SECTIONS]:
         inner = cases / name
         if not (inner / "run.json").is_file():
             continue
@@ -281,16 +295,18 @@ def _subtitle(results: Mapping[str, Any] | None) -> str:
 
 
 def _label(name: str) -> str:
-    labels = {"fate_time": "time of the fate", "seconds": "seconds, with compiling", "time": "time reached"}
+    labels = {"fate_time": "time of the fate", "time": "time reached"}
     return labels.get(name, name.replace("_", " "))
 
 
+def _value(value: Any) -> Any:
+    """A word such as STEP_TOO_SMALL as people write it; numbers stay."""
+    return value.replace("_", " ").lower() if isinstance(value, str) and value.isupper() else value
+
+
 def _segments(folder: Path) -> str:
-    try:
-        listed = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return ""
-    segments = listed.get("segments") if isinstance(listed, Mapping) else listed
+    listed = _read(folder / "manifest.json") or {}
+    segments = listed.get("segments")
     return f" ({len(segments)} segments are complete)" if isinstance(segments, list | dict) else ""
 
 

@@ -1,4 +1,4 @@
-"""Running a reproduction: item after item, each kept as soon as it is done, then the table and the report."""
+"""Running a reproduction: item after item, each kept as soon as it is done, then the table of all."""
 
 import dataclasses
 import json
@@ -97,24 +97,9 @@ def _plain(value: Any) -> Any:
     return number if math.isfinite(number) else str(number)
 
 
-def write_again(folder: RunFolder) -> Path:
-    """The report, from what the folder has."""
-    paper = paper_of(folder.record["name"])
-    return _report(paper, _done(paper, folder), folder)
-
-
 def _done(paper: Paper, folder: RunFolder) -> list[dict[str, Any]]:
     files = [_file(folder, item) for item in paper.items.values()]
     return [json.loads(file.read_text()) for file in files if file.exists()]
-
-
-def _report(paper: Paper, items: list[dict[str, Any]], folder: RunFolder) -> Path:
-    from ...report.reproduction import write_reproduction
-
-    record = folder.record
-    about = {field: getattr(paper, field) for field in ("key", "title", "authors", "url", "bibtex")}
-    about |= {name: record[name] for name in ("versions", "machine", "created", "command", "commit", "quick")}
-    return write_reproduction(about, items, folder.path)
 
 
 def _write(paper: Paper, items: list[dict[str, Any]], folder: RunFolder, seconds: float) -> None:
@@ -126,7 +111,7 @@ def _write(paper: Paper, items: list[dict[str, Any]], folder: RunFolder, seconds
     summary = f"{paper.key}: {len(rows)} claims in {len(items)} items: {words}"
     numbers = {"claims": len(rows), **verdicts}
     figures = [figure for item in items for figure in item["figures"]]
-    found = {"summary": summary, "numbers": numbers, "items": items, "figures": figures, "seconds": seconds}
+    about = {field: getattr(paper, field) for field in ("key", "title", "authors", "url", "bibtex")}
+    found = {"paper": about, "summary": summary, "numbers": numbers, "items": items, "figures": figures, "seconds": seconds}
     with disk.explained(folder.path, "the items that are done"):
         disk.write_json(folder.path / "results.json", {"status": "done", **found})
-    _report(paper, items, folder)

@@ -1,8 +1,10 @@
 """[flow], [layers], [save], [diagnostics], [figures]: what is done with the tokens, and what is kept."""
 
+import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 import meanformer as mf
 
@@ -12,7 +14,14 @@ from ..names import FIGURES, NUMBERS
 from .base import Count, OneOfForms, Positive, Site, Table, Word, is_number
 from .space import Space, made_space
 
-End = Annotated[float, Field(allow_inf_nan=True, description="the time at which the flow ends")]
+
+def _end(t1: float) -> float:
+    if not t1 > -math.inf:
+        raise PydanticCustomError("wrong_form", "form", {"expected": "a time, or inf for a Gaussian", "options": []})
+    return t1
+
+
+End = Annotated[float, Field(allow_inf_nan=True, description="the time at which the flow ends"), AfterValidator(_end)]
 Steps = Annotated[int, Field(ge=1, le=10**8)]
 
 

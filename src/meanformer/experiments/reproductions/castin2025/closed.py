@@ -64,8 +64,8 @@ def compute_growth(budget: Budget) -> Found:
     ]
     caption = (
         r"L2 attention with $Q=K=V=I$, one Gaussian of the plane. Left: the eigenvalues of $\Sigma$ (dots: flow; "
-        r"lines: closed form). Right: their logarithmic slopes $4\lambda/(1+2\lambda)$, which tend to 2: exponential growth, "
-        "no blow-up."
+        r"lines: closed form). Right: their logarithmic slopes $4\lambda/(1+2\lambda)$, which tend to 2: exponential "
+        "growth, no blow-up."
     )
     remarks = [f"Fates of {len(covs)} random starts: {kinds['DIVERGED']} diverge, {kinds['BLEW_UP']} blow up."]
     return Found(rows, [Picture("l2_growth", growth_picture(times, values, slopes, exact), caption)], remarks)
@@ -125,9 +125,9 @@ def compute_counterexample(budget: Budget) -> Found:
         counterexample_rows(exact, found, full_rank),
         [Picture("l2_blow_up", counterexample_picture(exact, found), COUNTEREXAMPLE)],
         [
-            r"The bound $\|G\|\leq\|V\|\|Q\|\|K^+\|$ needs a $K$ of full column rank, and so does global existence. With "
-            r"$K=(1\ 0)$, $\Sigma_{11}$ stays and $\dot\Sigma_{12}=2\Sigma_{12}^2/(1+2\Sigma_{11})$. The short form of "
-            'the claim, "always global", leaves the hypothesis out; the paper may well state one.'
+            r"$\|G\|\leq\|V\|\|Q\|\|K^+\|$ needs a $K$ of full column rank, and so does global existence. "
+            r"With $K=(1\ 0)$, $\Sigma_{11}$ stays and $\dot\Sigma_{12}=2\Sigma_{12}^2/(1+2\Sigma_{11})$. The short "
+            'form of the claim, "always global", leaves the hypothesis out; the paper may well state one.'
         ],
     )
 
@@ -168,8 +168,8 @@ def counterexample_rows(exact: np.ndarray, found: mf.Fates, full_rank: dict[floa
 
 COUNTEREXAMPLE = (
     r"L2 attention with $K=(1\ 0)$, $Q=(0\ 1)$, $V=\mathrm{diag}(0,1)$. Left: $\Sigma_{12}$ and $\Sigma_{22}$ from one "
-    r"start (dots: flow; lines: closed form) blow up at $t^{*}$; with a second row $(0\ s)$ in $K$ (grey, $\Sigma_{22}$) "
-    r"they only grow exponentially. Right: detected and exact $t^{*}$ of all starts."
+    r"start (dots: flow; lines: closed form) blow up at $t^{*}$; with a second row $(0\ s)$ in $K$ (grey, "
+    r"$\Sigma_{22}$) they only grow exponentially. Right: detected and exact $t^{*}$ of all starts."
 )
 
 

@@ -18,6 +18,8 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Circle
+from scipy.spatial import KDTree
 
 import meanformer as mf
 
@@ -54,7 +56,7 @@ def regimes() -> dict[str, Heads]:
         "to a line": [(row, -row, I), (0.6 * row, -0.6 * row, OTHER)],
         # The antisymmetric part of A does not change u^T A u: both heads leave the same two lines alone.
         "two lines": [(I, SADDLE, V1), (I, 0.5 * SADDLE + TURN, V2)],
-        "growth": [(I, I + TURN, I), (I, np.array([[0.5, -0.2], [0.1, 0.8]]), OTHER)],
+        "growth": [(I, np.array([[1.0, 0.3], [0.1, 0.6]]), I), (I, np.array([[0.5, -0.2], [0.1, 0.8]]), OTHER)],
         "both": [(Q, K, V) for Q, K, V in drawn],
     }
 
@@ -85,6 +87,8 @@ def path(field: mf.AbstractField, cov: np.ndarray, fate: mf.Fate) -> mf.Trajecto
     """The run from one start, to where its fate is known: in a blow-up, to a thousandth of the time before."""
     if fate.kind == "BLEW_UP":
         times = fate.time * (1 - np.geomspace(1, 1e-3, SAVES))
+    elif fate.kind == "DIVERGED":
+        times = np.linspace(0, fate.time, SAVES)
     else:
         times = np.append(0.0, np.geomspace(1e-3 * fate.time, fate.time, SAVES - 1))
     run = mf.flow(field, centred(cov), times[-1], save=times, rtol=1e-6, progress=False)
@@ -195,21 +199,23 @@ def _top(run: mf.Trajectory) -> float:
     return float(traces.max()) if run.fate is not None and run.fate.kind == "CONVERGED" else float(traces[0])
 
 
-def basin_picture(found: dict[str, list[mf.Fate]], covs: np.ndarray, side: int) -> Figure:
-    """The fate of every start in the disc, four kinds side by side."""
+def basin_picture(found: dict[str, list[mf.Fate]], covs: np.ndarray) -> Figure:
+    """The fate of every start in the disc, four kinds side by side; a place has the fate of the nearest start."""
     places = np.stack([covs[:, 0, 0] - covs[:, 1, 1], 2 * covs[:, 0, 1]], axis=1)
+    grid = np.linspace(-1, 1, 301)
+    pixels = np.stack(np.meshgrid(grid, grid), axis=-1)
+    _, nearest = KDTree(places).query(pixels)
+    inside = ((pixels**2).sum(axis=-1) <= 1)[..., None]
     with style.style():
         figure = Figure(figsize=(12.8, 4.2))
         for k, (kind, panel) in enumerate(found.items()):
             ax = panel_axes(figure, k, kind, counted(panel))
-            image = np.full((side, side, 4), 0.0)
-            cells = np.round((places + 1) / 2 * (side - 1)).astype(int)
-            image[cells[:, 1], cells[:, 0], :3] = [to_rgb(fate_colour(_Seen(fate))) for fate in panel]
-            image[cells[:, 1], cells[:, 0], 3] = 0.85
-            edge = 1 + 1 / (side - 1)
-            ax.imshow(image, origin="lower", extent=(-edge, edge, -edge, edge), interpolation="nearest")
-            angle = np.linspace(0, 2 * np.pi, 200)
-            ax.plot(np.cos(angle), np.sin(angle), color=style.SOFT, linewidth=1.0)
+            colours = np.array([to_rgb(fate_colour(_Seen(fate))) for fate in panel])
+            image = np.concatenate([colours[nearest], 0.85 * inside], axis=-1)
+            ax.imshow(image, origin="lower", extent=(-1, 1, -1, 1), interpolation="nearest")
+            ax.scatter(*places.T, s=1.5, color=style.INK, alpha=0.35, linewidth=0)
+            ax.add_patch(Circle((0, 0), 1, fill=False, edgecolor=style.SOFT))
+            ax.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05))
             ax.set_axis_off()
         looks = {fate_words(_Seen(fate)): fate_colour(_Seen(fate)) for panel in found.values() for fate in panel}
         marks: dict[str, Any] = {"linestyle": "none", "marker": "s", "markersize": 8}
@@ -232,22 +238,22 @@ CAPTIONS = {
 
 def compute(budget: Budget) -> Found:
     """Fates from a fine grid of starts, paths from a coarse one."""
-    side, coarse = budget.choose(11, 41), budget.choose(5, 9)
-    covs, few = starts(side), starts(coarse)
+    covs, few = starts(budget.choose(11, 31)), starts(budget.choose(5, 9))
     found: dict[tuple[str, str], list[mf.Fate]] = {}
     runs: dict[str, dict[str, list[mf.Trajectory]]] = {regime: {} for regime in regimes()}
     cells = [(kind, regime) for kind in KINDS for regime in regimes()]
     for k, (kind, regime) in enumerate(cells):
         budget.say(k / len(cells), f"{kind}, {regime}")
         field = KINDS[kind](regimes()[regime])
-        found[regime, kind] = fates(field, covs)
-        runs[regime][kind] = [path(field, *pair) for pair in zip(few, fates(field, few), strict=True)]
+        every = fates(field, np.concatenate([covs, few]))  # in one go: other sizes would compile again
+        found[regime, kind] = every[: len(covs)]
+        runs[regime][kind] = [path(field, *pair) for pair in zip(few, every[len(covs) :], strict=True)]
     rows = [fate_row(regime, kind, found[regime, kind]) for regime in regimes() for kind in KINDS]
     pictures = [
         Picture(regime.replace(" ", "_"), regime_picture(regime, runs[regime]), CAPTIONS[regime]) for regime in runs
     ]
-    basins = basin_picture({kind: found["both", kind] for kind in KINDS}, covs, side)
-    caption = "The same draw: the fate of each start of trace one, by its place in the disc."
+    basins = basin_picture({kind: found["both", kind] for kind in KINDS}, covs)
+    caption = "The same draw: the fate of each start of trace one (dots), by its place in the disc."
     return Found(
         [*rows, *line_rows(found, covs)],
         [*pictures, Picture("both_fates", basins, caption)],

@@ -148,9 +148,9 @@ def compute(budget: Budget) -> Found:
     ends = blow_up_times(few)
     runs, errors = flows(few, ends, lambda share, words: budget.say(0.2 + 0.8 * share, words))
     caption = (
-        r"Softmax attention with $V=I$ on Gaussians. Left: the trace of five covariances of the plane over time, in units "
-        r"of the exact $T^{*}$; the flow (dots, to $0.9\,T^{*}$) lies on the closed form (curves). Right: the blow-up "
-        r"times that flows in $\mathbb{R}^5$ find by themselves, against the formula."
+        r"Softmax attention with $V=I$ on Gaussians. Left: the trace of five covariances of the plane over time, in "
+        r"units of the exact $T^{*}$; the flow (dots, to $0.9\,T^{*}$) lies on the closed form (curves). Right: the "
+        r"blow-up times that flows in $\mathbb{R}^5$ find by themselves, against the formula."
     )
     return Found(
         rows_of(exact, fates, errors),
@@ -162,8 +162,8 @@ def compute(budget: Budget) -> Found:
 ITEM = Item(
     "A1",
     "Softmax, V = I: the covariance in closed form, and its blow-up time",
-    r"Centred Gaussians in $\mathbb{R}^5$ and $\mathbb{R}^2$, $Q$, $K$ and $M$ iid normal, $\Sigma_0=MM^\top$, $A=K^\top Q$, $V=I$: "
-    r"$\Sigma(t)=(\Sigma_0^{-1}-t(A+A^\top))^{-1}$, with blow-up at "
+    r"Centred Gaussians in $\mathbb{R}^5$ and $\mathbb{R}^2$, $Q$, $K$ and $M$ iid normal, $\Sigma_0=MM^\top$, "
+    r"$A=K^\top Q$, $V=I$: $\Sigma(t)=(\Sigma_0^{-1}-t(A+A^\top))^{-1}$, with blow-up at "
     r"$T^{*}=1/\lambda_{\max}\big(\Sigma_0^{1/2}(A+A^\top)\Sigma_0^{1/2}\big)$ if that is positive.",
     compute,
 )

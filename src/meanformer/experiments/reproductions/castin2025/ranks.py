@@ -141,7 +141,7 @@ def published_row(draws: Draws, found: Published, exact: np.ndarray) -> Row:
 
 
 def limit_error(kind: str, draws: Draws, found: mf.Fates, exact: np.ndarray) -> float:
-    r"""How far our limits are from the closed form, for $V=I$: the largest $\|\Sigma-\Sigma_\infty\|/\|\Sigma(t)-\Sigma_\infty\|$.
+    r"""How far our limits $\Sigma$ are from $\Sigma_\infty$, for $V=I$, in units of $\|\Sigma(t)-\Sigma_\infty\|_F$.
 
     The limit is the best approximation, of the rank found, of $\Sigma(t)$ at the time $t$ at which the rank was known.
     If that is the rank of $\Sigma_\infty$, this number is at most 2 (Eckart and Young); $\Sigma(t)$ is known in closed
@@ -175,7 +175,7 @@ def compute_identity(budget: Budget) -> Found:
     rows: list[Row] = []
     groups: dict[int, dict[str, np.ndarray]] = {}
     for k, d in enumerate(DIMENSIONS):
-        draws = draw(d, budget.choose(16, 100), budget.seed)
+        draws = draw(d, budget.choose(20, 100), budget.seed)
         budget.say(k / 3, f"d = {d}: ours")
         exact = exact_limits(draws)
         ours = fates("softmax", draws, identity=True)
@@ -210,7 +210,7 @@ def compute_random(budget: Budget) -> Found:
     """A3: three kinds, with $V=I$ and $V=W^TW$."""
     rows: list[Row] = []
     groups: dict[str, dict[int, dict[str, np.ndarray]]] = {}
-    every = [draw(d, budget.choose(16, 100), budget.seed) for d in DIMENSIONS]
+    every = [draw(d, budget.choose(20, 100), budget.seed) for d in DIMENSIONS]
     for j, (label, words) in enumerate({"$V=I$": "V = I", r"$V=W^\top W$": "V = W^T W"}.items()):
         groups[label] = {d: {} for d in DIMENSIONS}
         for k, kind in enumerate(KINDS):
@@ -243,7 +243,7 @@ def kernel_share(draws: Draws, found: mf.Fates) -> float:
 
 
 def kernel_row(name: str, worst: float) -> Row:
-    r"""$Q\Sigma_\infty=0$. What dies, dies like $1/t$ or faster, and no rank is read before 100 units of time (MATH e.5)."""
+    r"""$Q\Sigma_\infty=0$: what dies, dies like $1/t$ or faster, and no rank is read before $t=100$ (MATH e.5)."""
     claim = f"{name}: Q Sigma_inf = 0: largest |Q Sigma| / |Q| |Sigma|"
     why = "read at a finite time, not before t = 100 in units of the run, and it decays like 1/t"
     return within(claim, 0.0, worst, 1e-2, why, relative=False)

@@ -40,19 +40,19 @@ def boolean_rows(verdicts: list[mf.Verdict], last: list[np.ndarray]) -> list[Row
     word = "fails" if missed else "holds" if all(verdict.holds for verdict in verdicts) else "undecided"
     draws = f"{len(verdicts)} draws"
 
-    def held(kept: bool) -> str:
+    def held(kept: Any) -> str:
         return "holds" if kept else "fails"
 
     return [
         Row(
             "largest rank of the attention matrix, without its exceptional row",
             "at most 2",
-            int(ranks.max()),
+            f"{ranks.max()}",
             "none",
             word,
             draws,
         ),
-        Row("distinct rows of the matrix", "at most 3", int(rows.max()), "none", held(rows.max() <= 3), draws),
+        Row("distinct rows of the matrix", "at most 3", f"{rows.max()}", "none", held(rows.max() <= 3), draws),
         Row(
             "farthest entry from 0 and 1",
             0.0,
@@ -64,7 +64,7 @@ def boolean_rows(verdicts: list[mf.Verdict], last: list[np.ndarray]) -> list[Row
         Row(
             "leaders, the tokens that others listen to",
             "at most 3",
-            int(leaders.max()),
+            f"{leaders.max()}",
             "none",
             held(leaders.max() <= 3),
             f"{leaders.min()} to {leaders.max()}: the two ends of the cloud",

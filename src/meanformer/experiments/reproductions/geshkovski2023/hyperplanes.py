@@ -45,7 +45,7 @@ def hyperplane_rows(verdicts: list[mf.Verdict]) -> list[Row]:
     counts = ", ".join(f"{int((planes == k).sum())} with {k}" for k in np.unique(planes))
     claim = r"most hyperplanes, over all draws, at the end of the run"
     return [
-        Row(claim, "at most 3", int(planes.max()), "none", word, f"{len(verdicts)} draws: {counts}"),
+        Row(claim, "at most 3", f"{planes.max()}", "none", word, f"{len(verdicts)} draws: {counts}"),
         Row(
             "widest part of the coordinate along the eigenvector, over its range",
             0.0,
@@ -74,8 +74,8 @@ def compute(budget: Budget) -> Found:
     verdicts = [mf.hyperplane_limit(run) for run in runs]
     caption = (
         rf"The coordinate of {N} tokens $z=e^{{-tV}}x$ along the top eigenvector of $V$ over time, for three draws of "
-        r"a positive $3\times3$ matrix: it takes at most three values in the end, one negative, 0 and one positive, each "
-        "of which is a hyperplane. In the other directions the tokens stay spread out."
+        r"a positive $3\times3$ matrix: it takes at most three values in the end, one negative, 0 and one positive, "
+        "each of which is a hyperplane. In the other directions the tokens stay spread out."
     )
     return Found(hyperplane_rows(verdicts), [Picture("hyperplanes", hyperplane_figure(runs[:3]), caption)])
 

@@ -55,9 +55,9 @@ def polytope_rows(case: Case, verdicts: list[mf.Verdict]) -> list[Row]:
     counts = np.array([verdict.evidence["clusters"] for verdict in verdicts])
     vertices = [at_vertices(verdict.evidence["limits"]) for verdict in verdicts]
     inside = f"{sum(vertices)} of {counts.sum()} clusters"
-    draws = f"{len(verdicts)} draws"
+    draws = f"{seen} of {len(verdicts)}"
     return [
-        Row(f"{name}: draws that end on the boundary of a polytope", len(verdicts), seen, "all", word, draws),
+        Row(f"{name}: draws that end on the boundary of a polytope", "all", draws, "none", word),
         Row(
             f"{name}: farthest token from a point that satisfies the limit, over the diameter",
             0.0,
@@ -102,7 +102,7 @@ def compute(budget: Budget) -> Found:
         count = int(verdicts[0].evidence["clusters"])
         caption = (
             f"{case.n} tokens with $Q=K=V=I$ in $d={case.d}$, $z=e^{{-t}}x$ until $T={case.t1:g}$: paths from the "
-            f"start (grey) to {count} clusters. Lines: the convex hull of the limits, on whose boundary all of them lie."
+            f"start (grey) to {count} clusters. Lines: the convex hull of the limits, on whose boundary they all lie."
         )
         pictures.append(Picture(f"polytope_{case.d}d", polytope_figure(runs[0], verdicts[0]), caption))
     return Found(rows, pictures)

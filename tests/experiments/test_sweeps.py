@@ -1,0 +1,147 @@
+"""Sweeps: every task once, its numbers in one table, whatever happens on the way."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import meanformer as mf
+from meanformer.experiments import sweeps
+from meanformer.experiments.config import experiment_of, read_experiment
+from meanformer.experiments.runner import Interrupted, Watch, resume, run_experiment
+from meanformer.store.folder import RunFolder
+from meanformer.store.table import rows_of
+
+SWEEP = """
+title = "A line of temperatures"
+[attention]
+kind = "softmax"
+Q = "identity"
+K = "identity"
+V = "identity"
+tau = 1.0
+[measure]
+kind = "ball"
+n = 6
+d = 2
+[layers]
+depth = 3
+[sweep]
+draws = 2
+numbers = ["radius", "clusters", "outcome"]
+workers = 1
+[sweep.grid]
+"attention.tau" = [0.5, 1.0, 2.0]
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    return experiment_of(SWEEP, "sweep.toml", tmp_path)
+
+
+def test_the_table_has_the_numbers_of_each_run(sweep, tmp_path):
+    folder = run_experiment(sweep, tmp_path / "run")
+    table = folder.table()
+    assert dict(table.sizes) == {"attention.tau": 3, "draw": 2}
+    assert table["outcome"].values.tolist() == [["REACHED"] * 2] * 3
+    I = jnp.eye(2)
+    for tau in (0.5, 1.0, 2.0):
+        for draw in (0, 1):
+            task = sweep.task({"attention.tau": tau, "draw": draw})
+            from meanformer.experiments.build import build
+
+            tokens = build(task, tmp_path).measure
+            expected = mf.layers(mf.Softmax(I, I, I, tau=tau), tokens, 3).final.radius
+            found = table["radius"].sel({"attention.tau": tau, "draw": draw})
+            assert float(found) == pytest.approx(float(expected), rel=1e-12)
+    assert len({float(v) for v in table["radius"].values.ravel()}) == 6  # draws differ
+    assert not (tmp_path / "run" / "tasks").exists()
+    assert folder.results["numbers"]["runs"] == 6
+    assert any(figure["name"] == "curves-radius" for figure in folder.results["figures"])
+
+
+def test_an_interrupted_sweep_repeats_nothing(sweep, tmp_path, monkeypatch):
+    done, run_task = [], sweeps._run_task
+
+    def counted(experiment, task, values, path):
+        done.append(task)
+        return run_task(experiment, task, values, path)
+
+    def stop(words, share):
+        if words.startswith("4 of 6"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweeps, "_run_task", counted)
+    with pytest.raises(Interrupted):
+        run_experiment(sweep, tmp_path / "run", watch=Watch(stage=stop))
+    assert len(rows_of(RunFolder(tmp_path / "run"))) == 4
+    assert np.isnan(RunFolder(tmp_path / "run").table()["radius"].values).sum() == 2
+    folder = resume(tmp_path / "run")
+    assert done == [0, 1, 2, 3, 4, 5]
+    whole = run_experiment(sweep, tmp_path / "whole")
+    assert folder.table().equals(whole.table())
+
+
+def test_a_task_that_fails_is_told_and_the_others_go_on(sweep, tmp_path, monkeypatch):
+    build = sweeps.build
+
+    def broken(experiment, base):
+        if experiment.attention.tau == 1.0:
+            raise RuntimeError("a broken task")
+        return build(experiment, base)
+
+    monkeypatch.setattr(sweeps, "build", broken)
+    results = run_experiment(sweep, tmp_path / "run").results
+    assert results["numbers"]["failed"] == 2
+    assert {row["task"] for row in results["failed"]} == {2, 3}
+    assert "a broken task" in results["failed"][0]["error"]
+    assert "2 failed" in results["summary"]
+
+
+def test_a_pool_of_processes_killed_and_resumed(tmp_path):
+    """Kill -9 of the parent: its workers end too, and what they had done is not done again."""
+    file = tmp_path / "many.toml"
+    text = SWEEP.replace("workers = 1", "workers = 2").replace("draws = 2", "draws = 12")
+    file.write_text(text)
+    command = [sys.executable, "-m", "meanformer", "run", "many.toml", "--out", "run"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 180
+        while len(RunFolder(tmp_path / "run").manifest) < 2:
+            assert process.poll() is None, process.communicate()[1].decode()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        workers = _children(process.pid)
+        process.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while any(map(_alive, workers)):
+        assert time.monotonic() < deadline, "the workers live on"
+        time.sleep(0.05)
+    before = rows_of(RunFolder(tmp_path / "run"))
+    folder = resume(tmp_path / "run")
+    after = rows_of(folder)
+    assert set(after) == set(range(36))
+    assert all(after[task] == row for task, row in before.items())
+    alone = run_experiment(read_experiment(file, ["sweep.workers=1"]), tmp_path / "alone")
+    assert folder.table().equals(alone.table())
+
+
+def _children(pid: int) -> list[int]:
+    tasks = f"/proc/{pid}/task/{pid}/children"
+    if not os.path.exists(tasks):
+        pytest.skip("needs /proc")
+    with open(tasks) as file:
+        return [int(word) for word in file.read().split()]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().split(")")[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,10 +1,10 @@
 """Sweeps: every task once, its numbers in one table, whatever happens on the way."""
 
-import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -132,16 +132,14 @@ def test_a_pool_of_processes_killed_and_resumed(tmp_path):
 
 
 def _children(pid: int) -> list[int]:
-    tasks = f"/proc/{pid}/task/{pid}/children"
-    if not os.path.exists(tasks):
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    if not children.exists():
         pytest.skip("needs /proc")
-    with open(tasks) as file:
-        return [int(word) for word in file.read().split()]
+    return [int(word) for word in children.read_text().split()]
 
 
 def _alive(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().split(")")[1].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
     except FileNotFoundError:
         return False

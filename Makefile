@@ -12,10 +12,10 @@ help: ## show this list
 
 venv: $(VENV)/.dev ## create .venv with the package and the developer tools
 
-demo: $(VENV)/.base ## install the package and run the tour
-	@echo "==> Running the tour: meanformer run --out runs/tour"
-	@$(BIN)/meanformer run --out runs/tour
-	@echo "==> Done. The pictures are in $(CURDIR)/runs/tour"
+demo: $(VENV)/.base ## install the package, run the tour and print the path of its report
+	@echo "==> Running the tour: meanformer run tour --out runs/tour"
+	@$(BIN)/meanformer run tour --out runs/tour
+	@echo "==> Done. Open the report in a browser: file://$(CURDIR)/runs/tour/report.html"
 
 test: $(VENV)/.dev ## run the whole test suite
 	@echo "==> Running the test suite"

@@ -87,8 +87,9 @@ def density_run(d: int, positions: bool = False) -> mf.Trajectory:
     centres = np.meshgrid(*[np.linspace(-2, 2, c) for c in cells], indexing="ij")
     values = np.stack([np.exp(-sum(x**2 for x in centres) / (2 * s)) for s in (0.5, 0.3, 0.1)])
     values = np.stack([values, values[:, ::-1]], axis=1) if positions else values
-    rho = mf.Density(values[0], [-2.0] * d, [2.0] * d, positions=jnp.array([0.2, 0.8]) if positions else None)
     masses = values / values.reshape(3, -1).sum(axis=1).reshape(3, *[1] * (values.ndim - 1))
+    density = masses[0] / np.prod([4 / c for c in cells])
+    rho = mf.Density(density, [-2.0] * d, [2.0] * d, positions=jnp.array([0.2, 0.8]) if positions else None)
     return trajectory(DensitySystem(softmax(d), rho), (masses, np.zeros(3)), TIMES[[0, 2, 4]])
 
 

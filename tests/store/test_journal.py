@@ -3,6 +3,7 @@
 import errno
 import json
 import warnings
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -159,3 +160,17 @@ def test_runs_with_functions_load_but_do_not_evaluate_them(tmp_path):
     assert bits(loaded) == bits(run)
     with pytest.raises(mf.InputError, match="keeps no functions"):
         loaded.field(loaded.final, loaded.final.points)
+
+
+def test_a_folder_of_format_1_is_read_for_ever():
+    """`frozen` was written when format 1 was made, and is never written again."""
+    I = jnp.eye(2)
+    field = mf.MultiHead([mf.Softmax(I, I, I, tau=2.0), mf.L2(I, -I, I)])
+    start = mf.PointCloud([[1.0, 0.0], [0.0, 2.0], [-1.0, 0.5]], positions=[0.2, 0.5, 1.0])
+    expected = mf.layers(field, start, 3, step=0.25)
+    run = mf.load(Path(__file__).parent / "frozen")
+    np.testing.assert_allclose(run.points, expected.points, rtol=1e-13)
+    np.testing.assert_array_equal(run.states.positions[0], start.positions)
+    assert run.times.tolist() == [0.0, 0.25, 0.5, 0.75]
+    assert run.summary() == expected.summary()
+    np.testing.assert_allclose(mf.velocity(run.field, run.final), mf.velocity(field, expected.final), rtol=1e-13)

@@ -37,8 +37,8 @@ def token_options(run: mf.Trajectory, options: Mapping[str, Any]) -> dict[str, A
     coordinates = options.get("coordinates") or ((0, 1) if mu.d > 3 else None)
     view = options.get("view")
     if view is None and not run.outcome.ok and mu.d <= 2:  # one token that runs away would hide the others
-        radii = np.asarray(run.states.radius, np.float64)
-        view = GROWTH * float(radii[0]) if not radii[-1] <= GROWTH * radii[0] and radii[0] > 0 else None
+        radii = radius_along(run)[1]
+        view = GROWTH * float(radii[0]) if radii.max() > GROWTH * radii[0] > 0 else None
     return {"colour": _colour(run, options.get("colour")), "coordinates": coordinates, "view": view}
 
 
@@ -81,7 +81,7 @@ def _paths(run: mf.Trajectory, options: Options) -> tuple[Figure, str]:
     shown = len(given["coordinates"]) if given["coordinates"] is not None else mu.d
     ax = run.plot(new_axes(style.WIDE if shown == 1 else style.SINGLE, shown == 3), **given)
     frame = "" if run.propagators is None else " in the frame $z=e^{-tV}x$"
-    words = f"{mu.n} tokens{frame}, {_span(run)}"
+    words = f"{mu.n} token{'s' * (mu.n > 1)}{frame}, {_span(run)}"
     if run.whole is not None:
         words = f"A sample of {mu.n} of {run.whole.size} tokens{frame}, {_span(run)}"
     words += (
@@ -129,7 +129,7 @@ def _radius(run: mf.Trajectory, options: Options) -> tuple[Figure, str]:
     )
     if bounds is None:
         return ax.figure, words + "."
-    return ax.figure, f"{words}, below the bound ${number(bounds[-1])}$ of the theory (dashed)."
+    return ax.figure, f"{words}; the theory bounds it by ${number(bounds[-1])}$ there (dashed)."
 
 
 def _claims(run: mf.Trajectory, options: Options) -> tuple[Figure, str]:

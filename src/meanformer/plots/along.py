@@ -33,9 +33,10 @@ def moments(run: Any) -> Any:
     times, fate = np.asarray(run.times, np.float64), SimpleNamespace(kind="", time=np.nan, rank=-1)
     if isinstance(mu, PointCloud) and run.whole is None:
         weights, points = np.asarray(mu.weights, np.float64), np.asarray(run.points, np.float64)
+        finite = np.isfinite(points).all(axis=(1, 2))
+        points = np.where(finite[:, None, None], points, 0.0)
         means = np.einsum("n,tnd->td", weights, points)
         spread = np.sqrt(weights)[None, :, None] * (points - means[:, None])
-        finite = np.isfinite(spread).all(axis=(1, 2))
         factors = np.full((len(times), mu.d, mu.d), np.nan)
         rows = np.swapaxes(np.asarray(np.linalg.qr(spread[finite], mode="r")), 1, 2)
         factors[finite] = np.pad(rows, ((0, 0), (0, 0), (0, mu.d - rows.shape[2])))
@@ -102,7 +103,8 @@ def radius_along(run: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Times, the radius of the tokens themselves (out of any frame), and its bound, None if there is none."""
     run = run.original()
     radii = np.asarray(run.states.radius if run.whole is None else run.statistics["radius"], np.float64)
-    finite = _some(np.flatnonzero(np.isfinite(radii)))
+    finite = np.isfinite(radii) & np.isfinite(np.asarray(run.points)).all(axis=(1, 2))
+    finite = _some(np.flatnonzero(finite))
     times, radii = np.asarray(run.times, np.float64)[finite], radii[finite]
     if isinstance(run.system.space, Sphere):
         return times, radii, np.full_like(radii, float(run.system.space.radius))

@@ -17,6 +17,8 @@ SOFT = "#6F7680"
 FAINT = "#C9CCD1"
 PALETTE = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#AA3377", "#66CCEE", "#444B54")
 
+PALEST = 0.92  # of viridis: what is beyond vanishes on paper
+
 SINGLE = (5.2, 5.2)  # inches: one panel
 WIDE = (6.4, 4.0)  # a curve over time
 DPI = 120
@@ -58,9 +60,9 @@ def ordered_colours(values: np.ndarray) -> np.ndarray:
     """An RGB row per token, from dark (smallest value) to light (largest)."""
     low, high = values.min(), values.max()
     unit = (values - low) / (high - low) if high > low else np.zeros(len(values))
-    return ordered_map()(unit)[:, :3]
+    return mpl.colormaps["viridis"](PALEST * unit)[:, :3]
 
 
 def ordered_map() -> colors.ListedColormap:
-    """Viridis without its palest end, which would vanish on paper."""
-    return colors.ListedColormap(mpl.colormaps["viridis"](np.linspace(0, 0.92, 256)))
+    """The same colours, as a scale."""
+    return colors.ListedColormap(mpl.colormaps["viridis"](np.linspace(0, PALEST, 256)))

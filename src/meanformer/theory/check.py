@@ -261,7 +261,9 @@ def _stability_claim(run: Any, p: float, seed: int) -> list[Claim]:
     nearby = start.with_points(start.points + jnp.asarray(noise, start.points.dtype))
     bound = stability_bound(run.field, start, nearby, t1, t0, p=p)
     if bound is None or bound.exponent == np.inf:
-        why = "no constant known for this field" if bound is None else f"no bound for p = {p:g} under a mask"
+        masked = p == 1 and _masked(run)
+        beyond = f"no bound for p = {p:g} under a mask" if masked else "the bound is beyond the floating-point range"
+        why = "no constant known for this field" if bound is None else beyond
         return [Claim(f"stability of W_{p:g}", None, np.nan, why)]
     masked, rtol = _masked(run), _strict(start)
     distance = conditional_wasserstein if masked else wasserstein

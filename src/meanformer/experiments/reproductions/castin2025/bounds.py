@@ -106,7 +106,7 @@ def radius_row(name: str, ratios: np.ndarray) -> Row:
 
 def radius(budget: Budget) -> Found:
     """A8."""
-    systems = budget.choose(12, 200)
+    systems = budget.choose(10, 200)
     found = {}
     for k, kind in enumerate(KINDS):
         budget.say(k / len(KINDS), kind.name)
@@ -219,7 +219,7 @@ def sharp_ratio() -> float:
 
 def stability(budget: Budget) -> Found:
     """A9."""
-    systems = budget.choose(3, 25)
+    systems = budget.choose(2, 25)
     kinds = [kind for kind in KINDS if kind.name in ("softmax", "L2", "sigmoid", "masked softmax")]
     found = {}
     for k, kind in enumerate(kinds):

@@ -55,7 +55,7 @@ def measure(say: Callable[[str], None]) -> Part:
 
 def runs(part: Part, say: Callable[[str], None]) -> Table:
     """`meanformer run` with an empty cache of compiled programmes, then with a full one, then without one."""
-    table = Table("`meanformer run --no-animation`, the whole tour of eleven kinds", ["cache", "wall s", "CPU s"])
+    table = Table("`meanformer run`, the whole tour of eleven kinds with its report", ["cache", "wall s", "CPU s"])
     on = {"JAX_ENABLE_COMPILATION_CACHE": "1", "MEANFORMER_CACHE": "1"}
     choices = {
         "empty (the first run)": on,
@@ -65,7 +65,7 @@ def runs(part: Part, say: Callable[[str], None]) -> Table:
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in choices}
     for turn in range(REPEATS):
         with tempfile.TemporaryDirectory() as folder:
-            command = ["-m", "meanformer", "run", "--no-animation", "--out", f"{folder}/tour"]
+            command = ["-m", "meanformer", "run", "--out", f"{folder}/tour"]
             for name, environment in choices.items():
                 say(f"meanformer run, cache {name}, {turn + 1} of {REPEATS}")
                 found[name].append(

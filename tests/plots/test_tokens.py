@@ -13,6 +13,7 @@ from meanformer._checks import InputError
 from meanformer.plots import style
 from meanformer.plots.panels import Panel, panel_figure
 from meanformer.plots.tokens import animate_run, plot_run, square_limits
+from plots._runs import token_run
 
 
 @pytest.fixture(autouse=True)
@@ -21,14 +22,9 @@ def closed_figures():
     plt.close("all")
 
 
-def small_layers(d: int, n: int = 9, depth: int = 4) -> mf.Trajectory:
-    tokens = mf.uniform_ball(d).sample(n, key=jax.random.key(d))
-    return mf.layers(mf.Affine(jnp.eye(d)), tokens, depth=depth)  # compiles quickly; pictures know nothing of the field
-
-
 @pytest.fixture(scope="module")
 def runs() -> dict[int, mf.Trajectory]:
-    return {d: small_layers(d) for d in (1, 2, 3, 5)}
+    return {d: token_run(d, 9, discrete=True) for d in (1, 2, 3, 5)}
 
 
 @pytest.fixture(scope="module")

@@ -135,6 +135,11 @@ class Block:
         """Pictures side by side where there is room: file, caption, whether it takes the full width."""
         self.add(f'<div class="figures">{"".join(figure(*one) for one in files)}</div>')
 
+    def beside(self, text: "Block", files: Sequence[tuple[Path, str]]) -> None:
+        """A block with pictures to its right, where there is room."""
+        pictures = "".join(figure(file, caption) for file, caption in files)
+        self.add(f'<div class="beside"><div>{text.html()}</div><div>{pictures}</div></div>')
+
     def code(self, text: str) -> None:
         """Text to copy."""
         self.add(f'<div class="code"><pre>{html.escape(text.strip())}</pre><button type="button">copy</button></div>')

@@ -31,6 +31,9 @@ TILES = (
 )
 # Pictures that need the whole width of the page.
 WIDE = ("panels", "claims", "attention")
+# What the table of all cases shows; the rest of their numbers is folded away.
+COLUMNS = ("outcome", "time", "fate", "fate_time", "rank", "radius", "bound", "clusters", "effective_rank", "trace")
+COLUMNS += ("mass_lost", "steps", "seconds")
 # More cases than this have no section each: the table tells all.
 MOST_SECTIONS = 40
 
@@ -215,12 +218,8 @@ def _add_cases(section: Section, folder: Path, results: Mapping[str, Any] | None
     """A table of all cases, and a short section each."""
     rows = (results or {}).get("rows") or []
     if rows:
-        names = [name for name in NUMBERS if any((row.get("numbers") or {}).get(name) is not None for row in rows)]
-        cells = [
-            [row.get("title") or row["name"], *(_value((row.get("numbers") or {}).get(n)) for n in names)]
-            for row in rows
-        ]
-        section.table(("case", *(_label(name) for name in names)), cells)
+        _add_rows(section, rows, [name for name in NUMBERS if name in COLUMNS])
+        _add_rows(section.details("All numbers of all cases"), rows, list(NUMBERS))
     cases = folder / "cases"
     listed = [row["name"] for row in rows]
     listed += sorted(path.name for path in cases.glob("[!.]*/") if path.name not in listed)
@@ -229,24 +228,41 @@ def _add_cases(section: Section, folder: Path, results: Mapping[str, Any] | None
         if not (inner / "run.json").is_file():
             continue
         record, outcome = read(inner)
-        part = section.section(record.get("title") or name)
-        part.text(str(record.get("about") or ""))
-        attention = (record.get("experiment") or {}).get("attention")
-        if attention:
-            words.describe_attention(part, attention)
-        part.text(" ".join(words.flow_words(record.get("experiment") or {})))
-        if outcome is None:
-            part.note("Not finished.", "warn")
-            continue
-        part.text(f"Outcome: {outcome['outcome']}." if outcome.get("outcome") else "")
-        part.text(f"Fate: {outcome['fate']}." if outcome.get("fate") else "")
-        if outcome.get("figures"):
-            _add_figures(part, inner, outcome["figures"])
-        if outcome.get("checks"):
-            bounded = [check for check in outcome["checks"] if check.get("holds") is not None]
-            broken = [check for check in bounded if not check["holds"]]
-            part.badges([verdict("fails" if broken else "holds" if bounded else "no claim")])
-            add_checks(part.details(f"{len(bounded)} bounds of the theory, {len(broken)} violated"), outcome["checks"])
+        _add_case(section.section(record.get("title") or name), inner, record, outcome)
+
+
+def _add_rows(block: Block, rows: list[dict[str, Any]], names: list[str]) -> None:
+    """Those of the numbers that one of the cases has, a row for each case."""
+    found = [row.get("numbers") or {} for row in rows]
+    names = [name for name in names if any(numbers.get(name) is not None for numbers in found)]
+    cells = [
+        [row.get("title") or row["name"], *(_value(numbers.get(name)) for name in names)]
+        for row, numbers in zip(rows, found, strict=True)
+    ]
+    block.table(("case", *(_label(name) for name in names)), cells)
+
+
+def _add_case(section: Section, folder: Path, record: Mapping[str, Any], results: Mapping[str, Any] | None) -> None:
+    """One case in short: its words beside its picture, if it has one."""
+    text, experiment = Block(), record.get("experiment") or {}
+    text.text(str(record.get("about") or ""))
+    if experiment.get("attention"):
+        words.describe_attention(text, experiment["attention"])
+    text.text(" ".join(words.flow_words(experiment)))
+    if results is None:
+        text.note("Not finished.", "warn")
+    else:
+        text.text(f"Outcome: {results['outcome']}." if results.get("outcome") else "")
+        text.text(f"Fate: {results['fate']}." if results.get("fate") else "")
+        checks = results.get("checks") or []
+        bounded = [check for check in checks if check.get("holds") is not None]
+        broken = [check for check in bounded if not check["holds"]]
+        if bounded:
+            text.badges([verdict("fails" if broken else "holds")])
+            add_checks(text.details(f"{len(bounded)} bounds of the theory, {len(broken)} violated"), checks)
+    figures = (results or {}).get("figures") or []
+    section.beside(text, [(folder / one["file"], str(one.get("caption") or "")) for one in figures[:1]])
+    _add_figures(section, folder, figures[1:])
 
 
 def _add_numbers(section: Section, numbers: Mapping[str, Any]) -> None:

@@ -294,6 +294,7 @@ ITEMS = [
         r"$\dot\Sigma=4(\Sigma^{-1}+2I)^{-1}\Sigma$ in the plane; the logarithmic slope of each eigenvalue is "
         r"$4\lambda/(1+2\lambda)$ and tends to 2.",
         compute_growth,
+        minutes=(0.1, 0.1),
     ),
     Item(
         "A5b",
@@ -301,6 +302,7 @@ ITEMS = [
         r"$K=(1\ 0)$, $Q=(0\ 1)$, $V=\mathrm{diag}(0,1)$: blow-up at $t^{*}=(1+2\Sigma_{11})/(2\Sigma_{12})$ if "
         r"$\Sigma_{12}>0$. With $K$ of full column rank there is none.",
         compute_counterexample,
+        minutes=(0.05, 0.2),
     ),
     Item(
         "A6",
@@ -308,5 +310,6 @@ ITEMS = [
         r"$\dot\sigma=\frac{v}{b}(\sqrt{1+4b^2\sigma^2}-1)$, with $b=a=qk$ for the kernel $e^{Qx\cdot Ky}$ and $b=2a$ "
         r"for $e^{-|Qx-Ky|^2}$.",
         compute_sinkhorn,
+        minutes=(0.1, 0.1),
     ),
 ]

@@ -112,7 +112,7 @@ def picture(runs: list[mf.Trajectory], draws: Draws, ends: np.ndarray, exact: np
         figure = Figure(figsize=(9.6, 3.9), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
         for colour, i in zip(style.PALETTE, shown, strict=False):
-            times = 1 - np.geomspace(1, 5e-3, 80)
+            times = np.concatenate([np.geomspace(1e-4, 0.5, 60), 1 - np.geomspace(0.49, 5e-3, 40)])
             formula = mf.softmax_identity_flow(draws.A[i], draws.starts[i], times * ends[i])
             left.plot(times, _traces(formula), color=colour, linewidth=1.3, label=f"$T^{{*}}={ends[i]:.3g}$")
             places = np.asarray(runs[i].times)[::6] / ends[i]
@@ -166,4 +166,5 @@ ITEM = Item(
     r"$A=K^\top Q$, $V=I$: $\Sigma(t)=(\Sigma_0^{-1}-t(A+A^\top))^{-1}$, with blow-up at "
     r"$T^{*}=1/\lambda_{\max}\big(\Sigma_0^{1/2}(A+A^\top)\Sigma_0^{1/2}\big)$ if that is positive.",
     compute,
+    minutes=(0.15, 0.5),
 )

@@ -260,6 +260,8 @@ def histograms(groups: dict[str, dict[int, dict[str, np.ndarray]]], title: str) 
                     bars, d, ax, expected=d - d // 2, legend=False, title=f"$d={d}$" + f",  {label}" * bool(label)
                 )
                 ax.set_ylabel("number of draws" if ax is row[0] else "")
+                for number in ax.texts:  # three of them side by side
+                    number.set_fontsize(6.5)
         names = list(next(iter(next(iter(groups.values())).values())))
         handles = [Patch(color=colour, label=name) for colour, name in zip(style.PALETTE, names, strict=False)]
         handles.append(Patch(color=style.FAINT, alpha=0.5, label=r"theorem: $\lceil d/2\rceil$"))
@@ -276,6 +278,7 @@ ITEMS = [
         r"$\Sigma_0=MM^\top$ with $M$ iid normal, $d=3,4,5$. The limit is $N(N^\top\Sigma_0^{-1}N)^{-1}N^\top$ with "
         r"$N=\ker Q$, of rank $\lceil d/2\rceil$.",
         compute_identity,
+        minutes=(0.15, 0.4),
     ),
     Item(
         "A3",
@@ -284,5 +287,6 @@ ITEMS = [
         r"$Q\Sigma_\infty=0$, and its rank is $d-\mathrm{rank}\,Q=\lceil d/2\rceil$; for $V=I$ the limit is the same "
         "for the three kinds.",
         compute_random,
+        minutes=(0.25, 0.8),
     ),
 ]

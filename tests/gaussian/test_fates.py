@@ -391,3 +391,15 @@ BAD_CALLS = [
 @pytest.mark.parametrize("call, words", BAD_CALLS)
 def test_refusals(call, words):
     assert_refused(call, words)
+
+
+def test_an_eigenvalue_that_stays_far_below_the_start_is_not_called_dead():
+    """All eigenvalues fall like 1/t at first; one of them stays at 2.3e-4, which shows after some thousand units."""
+    I, saddle, turn = np.eye(2), np.diag([1.0, -1.0]), np.array([[0.0, 0.4], [-0.4, 0.0]])
+    V1, V2 = np.array([[-1.0, 0.3], [0.1, 0.8]]), np.array([[-0.6, -0.4], [0.5, 0.7]])
+    field = mf.MultiHead([mf.Softmax(I, saddle, V1), mf.Softmax(I, 0.5 * saddle + turn, V2)], W=[I, I])
+    start = mf.Gaussian(np.zeros(2), [[0.5, -2 / 15], [-2 / 15, 0.5]])
+    fate = mf.flow(field, start, t1=np.inf, progress=False).fate
+    assert (fate.kind, fate.rank) == ("CONVERGED", 1)
+    u = np.linalg.eigh(fate.limit)[1][:, -1]
+    assert abs(u @ saddle @ u) < 1e-3  # a limit sigma u u^T has u^T A u = 0 (MATH e.4)

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from meanformer.report.page import VERDICTS, Markup, Page, number_text, verdict
+from meanformer.report.page import VERDICTS, Markup, Page, cell, number_text, verdict
 from meanformer.report.run import write_report
 from report._folders import SVG, folder, record, results
 
@@ -146,6 +146,13 @@ def test_columns_of_numbers_are_aligned():
 )
 def test_numbers_as_people_write_them(value, text):
     assert number_text(value) == text
+
+
+def test_powers_of_ten_are_raised_by_markup():
+    assert cell(-1.5e-12) == "−1.5 × 10<sup>−12</sup>"
+    assert cell(1.23456789e8, 6) == "1.23457 × 10<sup>8</sup>"
+    assert cell(["<b>"]) == "[&#x27;&lt;b&gt;&#x27;]"
+    assert cell("10⁷ <b>") == "10⁷ &lt;b&gt;"
 
 
 def test_paper_and_themes_are_cared_for(tmp_path):

@@ -33,7 +33,7 @@ def test_a_run(tmp_path):
     for told in (
         "Tokens gather",
         "With Q=K=I tokens gather.",
-        "2.447 × 10⁷",
+        "2.447 × 10 7",
         "clusters 8",
         "claims that hold 1 of 2",
         "REACHED at t = 15",

@@ -18,11 +18,13 @@ GROWTH, PATIENT_GROWTH, HOPELESS_GROWTH = 1e9, 1e30, 1e90
 FASTER, RISING, ALIVE, STEADY = 0.2, 1e-6, 0.05, 0.02
 # MATH e.5 says -0.3; but eigenvalues that live can show slopes of -0.3 to -0.6 for decades, those that die tend to -1.
 DEAD = -0.8
-NEGLIGIBLE = 1e-14
+NEGLIGIBLE, ROUNDING = 1e-14, 1e-15
 # An eigenvalue that is still to begin its decay, at t = t', shows a slope of -t/t': small and steady, and wrong. So an
 # alive slope must fade, by this factor in a decade, and be so small that no decay can begin before CERTIFIED units of
 # time.
 FADE, CERTIFIED = 0.5, 1e8
+# Where all eigenvalues die like 1/t, one that will stay at a share r of the start turns away at some 1/r units of time.
+ALL_DEAD = 1e4
 # Beyond this many units of time rounding has eaten the slopes.
 HORIZON = 1e11
 # Below this a slope is rounding, and need not fade any more.
@@ -190,7 +192,9 @@ def _settled(record: Record, unit_speed: np.ndarray) -> tuple[np.ndarray, np.nda
     inside = (t >= now / 10) & np.isfinite(t)
     long_enough = ((t > 0) & (t <= now / 10)).any(axis=1) & (unit_speed * now[:, 0] >= SHORTEST)
     slopes = record.slopes
-    negligible = record.singular <= NEGLIGIBLE * record.singular[:, :, :1]
+    largest = record.singular[:, :, :1]
+    # Rounding at the start does not die with the rest.
+    negligible = record.singular <= np.maximum(NEGLIGIBLE * largest, ROUNDING * largest[:, :1])
     window = inside[:, :, None]
 
     def throughout(condition: np.ndarray) -> np.ndarray:
@@ -206,6 +210,7 @@ def _settled(record: Record, unit_speed: np.ndarray) -> tuple[np.ndarray, np.nda
     certain = size[:, -1] <= (unit_speed * now[:, 0] / CERTIFIED)[:, None]
     alive = throughout(size < ALIVE) & (high - low < STEADY) & fades & certain & ~dead
     rank = alive.sum(axis=1)
+    long_enough &= (rank > 0) | (unit_speed * now[:, 0] >= ALL_DEAD)
     still = np.asarray((rank == 0) | ((record.turning < ALIVE) | ~inside).all(axis=1))
     known = np.asarray((alive | dead).all(axis=1))
     return np.logical_and.reduce([long_enough, known, still]), rank, alive

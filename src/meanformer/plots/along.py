@@ -33,7 +33,7 @@ def moments(run: Any) -> Any:
     times, fate = np.asarray(run.times, np.float64), SimpleNamespace(kind="", time=np.nan, rank=-1)
     if isinstance(mu, PointCloud) and run.whole is None:
         weights, points = np.asarray(mu.weights, np.float64), np.asarray(run.points, np.float64)
-        finite = np.isfinite(points).all(axis=(1, 2))
+        finite = np.asarray(np.isfinite(points).all(axis=(1, 2)))
         points = np.where(finite[:, None, None], points, 0.0)
         means = np.einsum("n,tnd->td", weights, points)
         spread = np.sqrt(weights)[None, :, None] * (points - means[:, None])

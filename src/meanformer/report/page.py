@@ -29,6 +29,12 @@ _POLICY = (
 )
 # A table with more rows than this may be cut between two pages of paper.
 LONG_TABLE = 18
+# One with more columns than this is set small on paper.
+WIDE_TABLE = 12
+
+RAISED = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
+_RAISED = str.maketrans("-0123456789", RAISED)
+_LOWERED = str.maketrans(RAISED, "−0123456789")
 
 
 class Markup(str):
@@ -57,16 +63,19 @@ def number_text(value: Any, digits: int = 4) -> str:
     text = f"{value:.{digits}g}"
     if "e" in text:
         leading, power = text.split("e")
-        raised = str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-        text = f"{leading} × 10{raised}"
+        text = f"{leading} × 10{str(int(power)).translate(_RAISED)}"
     return text.replace("-", "−")
 
 
-def cell(value: Any) -> str:
+def cell(value: Any, digits: int = 4) -> str:
     """The HTML of a value: markup as it is, numbers as people write them, words with their formulas."""
     if isinstance(value, Markup):
         return str(value)
-    return inline(value) if isinstance(value, str) else html.escape(number_text(value))
+    if isinstance(value, str):
+        return inline(value)
+    text = html.escape(number_text(value, digits))
+    # As markup: the raised digits of fonts are of different sizes.
+    return re.sub(f"10([{RAISED}]+)", lambda found: f"10<sup>{found[1].translate(_LOWERED)}</sup>", text)
 
 
 class Block:
@@ -121,9 +130,9 @@ class Block:
             for row in rows
         )
         words = f"<caption>{inline(caption)}</caption>" if caption else ""
-        long = " long" if len(rows) > LONG_TABLE else ""
+        size = (" long" if len(rows) > LONG_TABLE else "") + (" many" if len(headings) > WIDE_TABLE else "")
         self.add(
-            f'<div class="scroll" tabindex="0"><table class="data{long}">{words}<thead><tr>{head}</tr></thead>'
+            f'<div class="scroll" tabindex="0"><table class="data{size}">{words}<thead><tr>{head}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>"
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .page import VERDICTS, Markup, Page, Section, cell, number_text, verdict
+from .page import VERDICTS, Markup, Page, Section, cell, verdict
 from .run import write
 
 _MEANINGS = {
@@ -75,7 +75,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _aligned(value: Any) -> Any:
     """Numbers with six digits, so that small differences show."""
-    return Markup(f"<span>{cell(number_text(value, 6))}</span>") if isinstance(value, float) else value
+    return Markup(cell(value, 6)) if isinstance(value, float) else value
 
 
 def _add_item(section: Section, item: Mapping[str, Any], folder: Path) -> None:

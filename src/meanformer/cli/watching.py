@@ -40,7 +40,7 @@ class _Line:
         self.bar: Any = None
         self.task: Any = None
 
-    def _start(self) -> None:
+    def _start(self) -> Any:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -54,12 +54,12 @@ class _Line:
         self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
         self.task = self.bar.add_task("", total=None)
         self.bar.start()
+        return self.bar
 
     def stage(self, words: str, share: float | None) -> None:
-        if self.bar is None:
-            self._start()
+        bar: Any = self.bar or self._start()
         total = None if share is None else 1.0
-        self.bar.update(self.task, description=words[:40], total=total, completed=share or 0.0)
+        bar.update(self.task, description=words[:40], total=total, completed=share or 0.0)
 
     def say(self, line: str) -> None:
         if self.bar is None:

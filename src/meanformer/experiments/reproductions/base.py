@@ -43,8 +43,8 @@ class Found:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """How much to do: `quick` is a part of the draws, tokens and times that shows the same facts in seconds; `say` tells
-    the progress (a share between 0 and 1, and words).
+    """How much to do: `quick` is a part of the draws, tokens and times that shows the same facts in seconds; `say`
+    tells the progress (a share between 0 and 1, and words).
     """
 
     quick: bool

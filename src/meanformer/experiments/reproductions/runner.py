@@ -112,6 +112,13 @@ def _write(paper: Paper, items: list[dict[str, Any]], folder: RunFolder, seconds
     numbers = {"claims": len(rows), **verdicts}
     figures = [figure for item in items for figure in item["figures"]]
     about = {field: getattr(paper, field) for field in ("key", "title", "authors", "url", "bibtex")}
-    found = {"paper": about, "summary": summary, "numbers": numbers, "items": items, "figures": figures, "seconds": seconds}
+    found = {
+        "paper": about,
+        "summary": summary,
+        "numbers": numbers,
+        "items": items,
+        "figures": figures,
+        "seconds": seconds,
+    }
     with disk.explained(folder.path, "the items that are done"):
         disk.write_json(folder.path / "results.json", {"status": "done", **found})

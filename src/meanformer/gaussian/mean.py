@@ -19,8 +19,16 @@ from ..measures.gaussian import Gaussian
 SMALL, MOST = 0.5, 8
 
 
+def _generators(field: AbstractField, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`_compiled`, with the number of factors padded to a power of two: runs of all lengths share few compilations."""
+    count = len(factors)
+    padded = np.concatenate([factors, np.repeat(factors[-1:], (1 << (count - 1).bit_length()) - count, axis=0)])
+    ends, velocities = _compiled(field, jnp.asarray(padded))
+    return np.asarray(ends)[:count], np.asarray(velocities)[:count]
+
+
 @eqx.filter_jit
-def _generators(field: AbstractField, factors: Float[Array, "n d r"]) -> tuple[Array, Array]:
+def _compiled(field: AbstractField, factors: Float[Array, "n d r"]) -> tuple[Array, Array]:
     r"""The matrices $\begin{pmatrix}M&c\\0&0\end{pmatrix}$ that move $(m,1)$, and $\dot L=GL$, at each factor."""
 
     def one(L: Array) -> tuple[Array, Array]:
@@ -43,7 +51,7 @@ def mean_path(
     By the commutator-free exponential method of order 4 (Blanes and Moan 2006) between the given times, with the factor
     from cubic interpolation.
     """
-    ends, velocities = (np.asarray(a) for a in _generators(field, jnp.asarray(factors)))
+    ends, velocities = _generators(field, factors)
     if not mean.any() and not ends[:, :-1, -1].any():
         return np.zeros((len(times), len(mean))), None
     if len(times) == 1:
@@ -63,7 +71,7 @@ def mean_path(
     u = u[:, None, None] / h
     between = (2 * u**3 - 3 * u**2 + 1) * factors[interval] + (3 * u**2 - 2 * u**3) * factors[interval + 1]
     between = between + h * ((u**3 - 2 * u**2 + u) * slopes[interval] + (u**3 - u**2) * slopes[interval + 1])
-    inner = np.asarray(_generators(field, jnp.asarray(between))[0]).reshape(-1, 2, *ends.shape[1:])
+    inner = _generators(field, between)[0].reshape(-1, 2, *ends.shape[1:])
     state, log_norm = _normalised(np.append(mean, 1.0), 0.0)
     path, at = [(state, log_norm)], 0
     for k, n in enumerate(pieces):

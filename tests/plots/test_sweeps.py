@@ -109,6 +109,18 @@ def test_curves_are_medians_with_the_middle_of_the_draws():
     np.testing.assert_array_equal(np.sort(dots[:, 1]), np.sort(values.ravel()))
 
 
+def test_words_along_the_axis_are_not_joined():
+    values = np.random.default_rng(2).normal(size=(3, 9))
+    ax = plot_curves(table(values, "kind", "draw", kind=["softmax", "l2", "sinkhorn"]))
+    (dots,) = ax.lines
+    assert dots.get_linestyle() == "None"
+    np.testing.assert_allclose(dots.get_ydata(), np.median(values, axis=1))
+    bars = np.array([segment[:, 1] for segment in ax.collections[0].get_segments()])
+    np.testing.assert_allclose(bars, np.quantile(values, [0.1, 0.9], axis=1).T)
+    ranks = plot_curves(table(np.full((3, 9), 2), "kind", "draw", name="rank", kind=["softmax", "l2", "sinkhorn"]))
+    assert [bar.get_height() for bar in ranks.patches] == [1, 1, 1]
+
+
 def test_two_axes_make_a_curve_for_each_value_of_the_first():
     values = np.arange(12.0).reshape(4, 3) + 0.5
     ax = plot_curves(table(values, "tau", "n"))

@@ -43,7 +43,7 @@ TELLING = (
     "isoscore",
     "mass_lost",
 )
-MOSTPICTURES = 6
+MOST_PICTURES = 6
 
 
 def draw(
@@ -170,7 +170,7 @@ def _telling(table: Any) -> list[str]:
     """The numbers that vary and tell something, the most telling first."""
     varying = [name for name in (*TELLING, *table) if name in table and len(set(map(str, table[name].values.flat))) > 1]
     cost = ("seconds", "steps", "rejected", "bound", "time")
-    return [name for name in dict.fromkeys(varying) if name not in cost][:MOSTPICTURES]
+    return [name for name in dict.fromkeys(varying) if name not in cost][:MOST_PICTURES]
 
 
 def _sweep_words(values: Any) -> str:

@@ -80,7 +80,8 @@ def plot_curves(values: Any, ax: Any = None, *, title: str | None = None, legend
         return plot_histogram(values, ax, title=title)
     if len(axes) > 2:
         _refuse(values, "one or two axes besides draws")
-    if is_words(values.values):
+    named = values[axes[-1]].dtype.kind not in "iuf"  # words along the axis have no order: nothing is joined
+    if is_words(values.values) or (named and len(axes) == 1 and DRAW in values.dims and is_categorical(values.values)):
         return plot_shares(values, ax, title=title, legend=legend)
     along = axes[-1]
     ordered = values.transpose(*axes, *([DRAW] if DRAW in values.dims else []))
@@ -96,14 +97,22 @@ def plot_curves(values: Any, ax: Any = None, *, title: str | None = None, legend
         for curve, label, shade in zip(table, labels, shades, strict=True):
             middle, low, high = _quantiles(curve)
             if curve.shape[1] > 1:
-                ax.fill_between(x, low, high, color=shade, alpha=0.18, linewidth=0)
+                if named:
+                    ax.vlines(x, low, high, color=shade, alpha=0.3, linewidth=7)
+                else:
+                    ax.fill_between(x, low, high, color=shade, alpha=0.18, linewidth=0)
                 if len(table) == 1 and curve.size <= 4000:
                     ax.scatter(np.repeat(x, curve.shape[1]), curve.ravel(), s=7, color=shade, alpha=0.25, linewidth=0)
-            ax.plot(x, middle, "o-", color=shade, markersize=4, linewidth=1.6, label=label or None, zorder=3)
+            look = "o" if named else "o-"
+            ax.plot(x, middle, look, color=shade, markersize=4, linewidth=1.6, label=label or None, zorder=3)
         finite = table[np.isfinite(table)]
         if finite.size and finite.min() > 0 and finite.max() > LARGE * finite.min():
             ax.set_yscale("log")
+        elif finite.size and (finite == np.round(finite)).all():
+            ax.yaxis.set_major_locator(ticker.MaxNLocator(integer=True, min_n_ticks=1))
         _label_axis(ax.xaxis, ax.set_xscale, log, ordered[along].values)
+        if named:
+            ax.set_xlim(-0.5, len(x) - 0.5)
         ax.set(xlabel=str(along), ylabel=_name(values))
         if legend and len(table) > 1:
             beside(ax)

@@ -36,7 +36,9 @@ class Progress:
                 TextColumn(self.what),
                 BarColumn(),
                 TextColumn(
-                    f"{self.unit} " + "{task.fields[t]:.4g} of {task.fields[t1]:.4g}, {task.fields[steps]} steps"
+                    f"{self.unit} "
+                    + "{task.fields[t]:.4g} of {task.fields[t1]:.4g}"
+                    + ", {task.fields[steps]} steps" * (self.unit == "t =")
                 ),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),

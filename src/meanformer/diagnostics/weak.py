@@ -191,7 +191,8 @@ def _reach(run: Any) -> float:
     """The largest root mean square distance to the mean of the start, along the run."""
     states = run.states
     means, traces = np.asarray(states.mean), np.trace(np.asarray(states.covariance), axis1=-2, axis2=-1)
-    squares = traces + np.sum((means - means[0]) ** 2, axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):  # a blow-up: what is beyond the range does not count
+        squares = traces + np.sum((means - means[0]) ** 2, axis=1)
     return float(np.sqrt(squares[np.isfinite(squares)].max(initial=0.0)))
 
 

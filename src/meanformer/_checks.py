@@ -27,6 +27,9 @@ class InputError(ValueError):
         self.what, self.got, self.expected, self.remedy = what, got, expected, remedy
         super().__init__(f"{what}\n  got:      {got}\n  expected: {expected}\n  remedy:   {remedy}")
 
+    def __reduce__(self) -> tuple[Any, ...]:  # it may cross processes
+        return InputError, (self.what, self.got, self.expected, self.remedy)
+
 
 def refuse(what: str, *, got: Any, expected: str, remedy: str) -> NoReturn:
     """Raise an `InputError`."""

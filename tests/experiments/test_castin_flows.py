@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import meanformer as mf
+from meanformer.diagnostics.bounds import grown_radius
 from meanformer.experiments.reproductions.base import Item
 from meanformer.experiments.reproductions.castin2025 import bounds, density, depth, meanfield
 from meanformer.experiments.reproductions.castin2025.bounds import KINDS, D, N, Pairs
@@ -46,9 +47,9 @@ def test_only_the_right_slope_holds(power, verdict):
     drawn(meanfield.rate_figure(rate))
 
 
-@pytest.mark.parametrize(("published", "verdict"), [(0.05, "holds"), (0.2, "fails"), (0.001, "fails")])
-def test_a_published_draw_must_be_one_of_ours(published, verdict):
-    assert meanfield.draw_row(250, published, np.linspace(0.02, 0.1, 50)).verdict == verdict
+@pytest.mark.parametrize(("reference", "verdict"), [(0.05, "holds"), (0.2, "fails"), (0.001, "fails")])
+def test_a_reference_draw_must_be_one_of_ours(reference, verdict):
+    assert meanfield.draw_row(250, reference, np.linspace(0.02, 0.1, 50)).verdict == verdict
 
 
 def test_a_radius_above_its_bound_fails():
@@ -58,17 +59,24 @@ def test_a_radius_above_its_bound_fails():
     row = bounds.radius_row("softmax", ratios)
     assert row.verdict == "fails" and row.ours == 1.01 and "1 of 4" in row.why
     drawn(bounds.radius_figure({kind.name: ratios for kind in KINDS}))
+    assert bounds.radius_row("softmax", np.full((4, 13), np.nan)).verdict == "fails"
+    assert bounds.radius_row("softmax", np.empty((0, 13))).verdict == "undecided"
 
 
 def test_radius_bounds_are_those_of_piecewise_weights():
-    r"""$e^{\int\|V\|}R_0$ with $\|V\|$ = 1, 2, 3 on thirds of the time, by hand."""
-    pieces = [mf.Softmax(jnp.eye(D), jnp.eye(D), scale * jnp.eye(D)) for scale in (1.0, 2.0, 3.0)]
-    field = mf.Piecewise(pieces, breaks=list(bounds.BREAKS))
-    found = bounds.radius_bounds(field, jnp.asarray(0.5), jnp.asarray(bounds.TIMES))
+    r"""$e^{\int\|V\|}R_0$, by hand on the line of times, and by the integrals of the library for other kinds."""
     first, second = bounds.BREAKS
     t = bounds.TIMES
     exponent = np.minimum(t, first) + 2 * np.clip(t - first, 0, second - first) + 3 * np.clip(t - second, 0, None)
-    np.testing.assert_allclose(found, 0.5 * np.exp(exponent), rtol=1e-12)
+    np.testing.assert_allclose(bounds.radius_bounds([1.0, 2.0, 3.0], 0.5), 0.5 * np.exp(exponent), rtol=1e-12)
+    rng = np.random.default_rng(5)
+    for kind in (MASKED, next(kind for kind in KINDS if kind.name == "two heads")):
+        pieces = [bounds.random_field(kind, rng, kind.size) for _ in range(3)]
+        ends = grown_radius(
+            mf.Piecewise(pieces, breaks=[first, second]), jnp.ones(()), jnp.zeros(()), jnp.asarray(t[-1])
+        )
+        found = bounds.radius_bounds([bounds.value_norm(piece) for piece in pieces], 1.0)
+        np.testing.assert_allclose(found[-1], ends, rtol=1e-10)
 
 
 def test_random_systems_stay_below_the_bound():
@@ -96,7 +104,10 @@ def test_pairs_obey_the_bound_and_wrong_ones_are_found():
     key = ("noise", 2)
     wrong = Pairs(pairs.ratios | {key: np.exp(1.01 * pairs.exponents[key])}, pairs.exponents)
     row = bounds.stability_row(SOFTMAX, wrong)
-    assert row.verdict == "fails" and "above the bound in 1 of 8" in row.why
+    assert row.verdict == "fails" and "not below the bound in 1 of 8" in row.why
+    lost = Pairs({key: np.full(1, np.nan) for key in pairs.ratios}, pairs.exponents)
+    assert bounds.stability_row(SOFTMAX, lost).verdict == "fails"
+    assert bounds.stability_row(SOFTMAX, Pairs({}, {})).verdict == "undecided"
     drawn(bounds.stability_figure({SOFTMAX: pairs, MASKED: wrong}, 1.0))
 
 

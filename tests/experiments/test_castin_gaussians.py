@@ -7,7 +7,8 @@ import pytest
 
 import meanformer as mf
 from meanformer.experiments.reproductions.base import Budget
-from meanformer.experiments.reproductions.castin2025 import PAPER, closed, cone, identity, ranks
+from meanformer.experiments.reproductions.castin2025 import PAPER, closed, cone, gaussians, identity, ranks, rows
+from meanformer.report.references import BIBTEX
 
 
 def fates_of(code, time, rank=None, limit=None) -> mf.Fates:
@@ -28,6 +29,18 @@ def fates_of(code, time, rank=None, limit=None) -> mf.Fates:
 def test_items_come_in_the_order_of_the_paper():
     assert list(PAPER.items) == ["A1", "A2", "A3", "A4", "A5", "A5b", "A6", "A7", "A8", "A9", "A10", "A11"]
     assert all(key == item.id for key, item in PAPER.items.items())
+    assert PAPER.bibtex == BIBTEX["castin2025"]
+
+
+def test_nothing_decides_nothing():
+    assert rows.judged([]) == "undecided"
+    assert rows.judged([True, True]) == "holds" and rows.judged([True, True], missing=1) == "undecided"
+    assert rows.judged([True, False], missing=1) == "fails"
+    row = rows.error_row("", [], 1e-3)
+    assert (row.ours, row.verdict) == ("none", "undecided")
+    assert rows.error_row("", [1e-9, np.nan], 1e-3).verdict == "fails"
+    row = rows.error_row("", [1e-9], 1e-3, "why", missing=2)
+    assert (row.ours, row.verdict, row.why) == (1e-9, "undecided", "2 not told; why")
 
 
 # A1
@@ -36,10 +49,11 @@ def test_items_come_in_the_order_of_the_paper():
 def test_blow_up_rows_hold_for_the_formula_and_fail_for_another():
     draws = identity.draw(3, 6, seed=0)
     exact = identity.blow_up_times(draws)
-    direct = [
-        np.linalg.eigvalsh(M.T @ (A + A.T) @ M)[-1] for A, M in zip(draws.A, draws.M, strict=True)
-    ]  # of one spectrum with Sigma^(1/2) (A + A^T) Sigma^(1/2)
-    np.testing.assert_allclose(exact, [1 / top if top > 1e-9 else np.inf for top in direct], rtol=1e-12)
+    ours = [mf.softmax_blowup_time(A, start) for A, start in zip(draws.A, draws.starts, strict=True)]
+    np.testing.assert_allclose(exact, ours, rtol=1e-9)
+    A, start, times = draws.A[1], draws.starts[1], np.linspace(0, 0.9, 4) * exact[1]
+    flow = mf.softmax_identity_flow(A, start, times)
+    np.testing.assert_allclose(identity.exact_flow(A, draws.M[1], times), flow.covariance, rtol=1e-8, atol=1e-10)
     assert np.isinf(exact[::3]).all() and np.isfinite(exact).any()
     finite = np.isfinite(exact)
     time, code = np.where(finite, exact, 1e3), np.where(finite, 2, 1)
@@ -52,7 +66,10 @@ def test_blow_up_rows_hold_for_the_formula_and_fail_for_another():
     assert verdicts(code, time * (1 + 2e-6), small) == ["holds", "holds", "fails"]
     assert verdicts(code, time, np.array([1e-8, 2e-6])) == ["fails", "holds", "holds"]
     assert verdicts(np.where(finite, 2, 2), time, small)[1] == "fails"
-    assert verdicts(np.where(finite, 1, 1), time, small)[1:] == ["fails", "fails"]  # no blow-up seen: no time either
+    assert verdicts(np.where(finite, 2, 3), time, small)[1] == "fails"  # without a blow-up they converge
+    assert verdicts(np.where(finite, 2, 0), time, small)[1] == "undecided"  # which is not "no blow-up"
+    # No blow-up seen: no time either.
+    assert verdicts(np.where(finite, 1, 1), time, small)[1:] == ["fails", "undecided"]
 
 
 # A2, A3
@@ -83,29 +100,30 @@ def test_published_procedure_on_diagonal_covariances():
     assert ranks.published_row(draws, tame, exact).verdict == "holds"
 
 
-@pytest.mark.parametrize("kind", ranks.KINDS)
-def test_limit_error_tells_a_wrong_limit(kind):
+def test_limits_are_held_against_the_formula():
     draws = ranks.draw(3, 3, seed=1)
-    exact, time = ranks.exact_limits(draws), 1e4
-    for limit, Q, M in zip(exact, draws.Q, draws.M, strict=True):  # N (N^T Sigma^-1 N)^-1 N^T, as it is written
-        N = np.linalg.svd(Q)[2][1:].T
-        formula = N @ np.linalg.inv(N.T @ np.linalg.inv(M @ M.T) @ N) @ N.T
-        np.testing.assert_allclose(limit, formula, rtol=1e-7, atol=1e-9)
-    then = [
-        np.asarray(
-            mf.matched_flow(kind.lower(), Q, -1, mf.Gaussian(np.zeros(3), factor=M), time, tau=3**0.5).covariance
-        )
-        for Q, M in zip(draws.Q, draws.M, strict=True)
-    ]
-    values, vectors = np.linalg.eigh(np.stack(then))
-    values[:, 0] = 0
-    best = (vectors * values[:, None]) @ vectors.swapaxes(1, 2)  # of rank 2
-    found = fates_of([1, 1, 1], [time] * 3, [2, 2, 2], best)
-    assert ranks.limit_row("", ranks.limit_error(kind, draws, found, exact)).verdict == "holds"
-    assert ranks.kernel_row("", ranks.kernel_share(draws, found)).verdict == "holds"
-    wrong = dataclasses.replace(found, limit=1.01 * best + 0.05 * np.eye(3))
-    assert ranks.limit_row("", ranks.limit_error(kind, draws, wrong, exact)).verdict == "fails"
-    assert ranks.kernel_row("", ranks.kernel_share(draws, wrong)).verdict == "fails"
+    exact = ranks.exact_limits(draws)
+    ours = [mf.frozen_covariance(Q, mf.Gaussian(np.zeros(3), factor=M)) for Q, M in zip(draws.Q, draws.M, strict=True)]
+    np.testing.assert_allclose(exact, ours, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(draws.Q @ exact, 0, atol=1e-12 * np.abs(exact).max())
+    # A row of zeros has no share in the rank of Q.
+    padded = np.concatenate([draws.Q[0], np.zeros((1, 3))])
+    np.testing.assert_allclose(gaussians.kernel_limit(padded, draws.M[0] @ draws.M[0].T), exact[0], rtol=1e-9)
+
+    def verdicts(limit, code=(1, 1, 1)):
+        found = fates_of(code, [1e4] * 3, [2, 2, 2], np.where(np.asarray(code)[:, None, None] == 1, limit, np.nan))
+        same = ranks.same_row(ranks.differences([fates_of([1] * 3, [1e4] * 3, limit=exact), found]))
+        limits, kernel = ranks.limit_errors(found, exact), ranks.kernel_shares(draws, found)
+        return [row.verdict for row in (ranks.limit_row("", limits), same, ranks.kernel_row("", kernel))]
+
+    assert verdicts(0.9995 * exact) == ["holds"] * 3
+    assert verdicts(1.002 * exact) == ["fails", "fails", "holds"]  # of the right kernel
+    assert verdicts(exact + 0.1 * np.abs(exact).max() * np.eye(3)) == ["fails"] * 3
+    assert verdicts(exact, (1, 0, 1)) == ["undecided"] * 3
+    assert verdicts(exact, (0, 0, 0)) == ["undecided"] * 3  # with no limit at all
+    assert verdicts(1.1 * exact, (1, 0, 1))[:2] == ["fails", "fails"]
+    both = ranks.together([ranks.Measured(np.array([1e-5]), 1), ranks.Measured(np.array([0.5, 0.1]), 2)])
+    assert (both.errors.tolist(), both.missing) == ([1e-5, 0.5, 0.1], 3)
 
 
 def test_ranks_side_by_side(monkeypatch):
@@ -151,6 +169,27 @@ def test_fate_rows_can_fail():
         assert cone.fate_row(regime, kind, fates(*found)).verdict == verdict, (regime, kind, found)
 
 
+def test_line_rows_need_their_limits():
+    covs = cone.starts(3)
+    Q = cone.regimes()["to a line"][0][0]
+    frozen = np.stack([mf.frozen_covariance(Q, gaussians.centred(cov)) for cov in covs])
+    on_lines = np.full((len(covs), 2, 2), 0.5)
+
+    def verdicts(line=frozen, lines=on_lines, code=1, rank=1):
+        n, found = len(covs), {}
+        for kind in cone.KINDS:
+            for regime, limit in (("to a line", line), ("two lines", lines)):
+                one = fates_of([code] * n, [1.0] * n, [rank] * n, limit)
+                found[regime, kind] = [one[i] for i in range(n)]
+        return [row.verdict for row in cone.line_rows(found, covs)]
+
+    assert verdicts() == ["holds", "holds"]
+    assert verdicts(line=1.01 * frozen) == ["fails", "holds"]
+    assert verdicts(lines=on_lines + np.diag([1e-5, 0.0])) == ["holds", "fails"]
+    assert verdicts(code=0, rank=-1) == ["undecided", "undecided"]
+    assert verdicts(rank=0)[1] == "undecided"  # no limit of rank one
+
+
 def test_regimes_are_what_they_say():
     for regime, heads in cone.regimes().items():
         for Q, K, V in heads:
@@ -160,6 +199,10 @@ def test_regimes_are_what_they_say():
                 assert tuple(np.sign(np.round(values, 12))) == signs
             if regime in ("to zero", "to a line"):
                 assert (K == -Q).all() and (V == V.T).all() and np.linalg.eigvalsh(V)[0] > 0
+    for regime in ("to a line", "growth"):  # one head has V = I; the second of two another V > 0, as the captions say
+        (_, _, first), (_, _, second) = cone.regimes()[regime]
+        assert (first == np.eye(2)).all() and (second != np.eye(2)).any() and np.linalg.eigvalsh(second)[0] > 0
+        assert "the second of two heads: another" in cone.CAPTIONS[regime]
     slants = [np.ones(2) @ K.T @ Q @ np.ones(2) for Q, K, _ in cone.regimes()["two lines"]]
     np.testing.assert_allclose(slants, 0, atol=1e-12)  # both heads leave the line x = y alone
 
@@ -184,11 +227,21 @@ def test_counterexample_rows():
     def verdicts(found, full_rank=none):
         return [row.verdict for row in closed.counterexample_rows(exact, found, full_rank)]
 
-    assert verdicts(fates_of([2, 2], exact)) == ["fails", "holds", "holds"]
-    assert verdicts(fates_of([2, 2], exact * (1 + 2e-6))) == ["fails", "fails", "holds"]
-    assert verdicts(fates_of([2, 0], exact))[1] == "fails"
-    assert verdicts(fates_of([3, 3], exact)) == ["holds", "fails", "holds"]
+    assert verdicts(fates_of([2, 2], exact)) == ["misleads", "holds", "holds"]
+    assert verdicts(fates_of([2, 2], exact * (1 + 2e-6))) == ["misleads", "fails", "holds"]
+    assert verdicts(fates_of([2, 0], exact))[1] == "undecided"
+    assert verdicts(fates_of([3, 3], exact)) == ["holds", "undecided", "holds"]
+    assert verdicts(fates_of([3, 0], exact))[0] == "undecided"
     assert verdicts(fates_of([2, 2], exact), {0.5: fates_of([3, 2], [1.0, 1.0])})[2] == "fails"
+    assert verdicts(fates_of([2, 2], exact), {0.5: fates_of([3, 0], [1.0, 1.0])})[2] == "undecided"
+    assert verdicts(fates_of([2, 2], exact), {0.5: fates_of([3, 1], [1.0, 1.0])})[2] == "holds"
+
+
+def test_blow_up_times_of_the_counterexample():
+    covs = closed.random_covariances(4, 3)
+    covs[:, 0, 1] = covs[:, 1, 0] = np.abs(covs[:, 0, 1])
+    ours = [mf.l2_blowup_time(closed.Q_ROW, closed.K_ROW, closed.V_ONE, gaussians.centred(cov)) for cov in covs]
+    np.testing.assert_allclose(closed.l2_blow_up_times(covs), ours, rtol=1e-12)
 
 
 @pytest.mark.parametrize("a", [1.08, -0.56])

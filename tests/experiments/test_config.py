@@ -1,39 +1,16 @@
-"""Experiment files: lines, matrices, kinds, measures, options, cases, sweeps, changes."""
+"""Experiment files: lines, matrices, kinds, measures, options."""
 
-import json
 import math
-from pathlib import Path
 
-import equinox as eqx
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
 
 import meanformer as mf
-from meanformer.experiments.build import build, check
-from meanformer.experiments.config import Experiment, experiment_of, from_settings, read_experiment
-from meanformer.experiments.cost import estimate, plan_text
-from meanformer.experiments.registry import library
+from experiments._texts import SOFTMAX, TOKENS, I, experiment, read, same
+from meanformer.experiments.build import build
+from meanformer.experiments.schema.matrices import key_for
 from meanformer.experiments.toml import parse
-
-I = jnp.eye(2)
-TOKENS = 'kind = "points"\npoints = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]'
-SOFTMAX = 'kind = "softmax"\nQ = "identity"\nK = "identity"\nV = "identity"'
-FLOW = "t1 = 2.0"
-
-
-def read(text: str, changes=(), folder=Path()) -> Experiment:
-    return experiment_of(text, "test.toml", folder, changes)
-
-
-def experiment(attention=SOFTMAX, measure=TOKENS, flow=FLOW, rest="", **options) -> Experiment:
-    return read(f"[attention]\n{attention}\n[measure]\n{measure}\n[flow]\n{flow}\n{rest}", **options)
-
-
-def same(a, b) -> None:
-    assert bool(eqx.tree_equal(a, b)), f"{a}\n{b}"
-
 
 # Lines
 
@@ -142,7 +119,15 @@ def test_random_matrices_differ_by_place_and_seed_and_are_the_same_again():
     own, own_again = random_field(0, own=", seed = 7"), random_field(1, own=", seed = 7")
     same(own.Q, own_again.Q)
     same(own.Q, own.K)
-    same(own.Q, jr.normal(jr.key(7), (2, 2)))
+
+
+def test_a_matrix_with_the_seed_of_the_tokens_is_not_the_tokens():
+    attention = 'kind = "softmax"\nQ = {random = "normal", seed = 3}\nK = "identity"\nV = "identity"'
+    problem = build(experiment(attention, 'kind = "normal"\nn = 2', changes=["seed=3"]))
+    together = np.corrcoef(np.asarray(problem.field.Q).ravel(), np.asarray(problem.measure.points).ravel())[0, 1]
+    assert problem.field.Q.shape == problem.measure.points.shape == (2, 2)
+    assert abs(together) < 0.99
+    same(problem.measure, build(experiment(measure='kind = "normal"\nn = 2\nseed = 3')).measure)
 
 
 def test_laws_of_random_matrices():
@@ -210,14 +195,14 @@ def measure(text: str, **options):
 
 
 def test_measures():
-    key = jr.key(3)
+    key = key_for("tokens", 3)
     changes = ["seed=3"]
     cube = measure('kind = "cube"\nn = 5\nlow = [-1.0, 0.0]\nhigh = 2.0', changes=changes)
     same(cube, mf.uniform_cube(2, [-1.0, 0.0], 2.0).sample(5, key=key))
     sphere = measure('kind = "sphere"\nn = 5\nradius = 2\npositions = true', changes=changes)
     same(sphere, mf.uniform_sphere(2, 2.0).sample(5, key=key).with_positions())
     normal = measure('kind = "normal"\nn = 5\nmean = [1.0, 0.0]\ncov = {diagonal = [1.0, 4.0]}\nseed = 4')
-    same(normal, mf.Gaussian([1.0, 0.0], jnp.diag(jnp.array([1.0, 4.0]))).sample(5, key=jr.key(4)))
+    same(normal, mf.Gaussian([1.0, 0.0], jnp.diag(jnp.array([1.0, 4.0]))).sample(5, key=key_for("tokens", 4)))
     points = measure(f"{TOKENS}\nweights = [0.5, 0.25, 0.25]")
     same(points, mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], weights=[0.5, 0.25, 0.25]))
 
@@ -226,9 +211,9 @@ def test_mixtures_take_one_covariance_or_several():
     means = [[0.0, 0.0], [3.0, 0.0]]
     several = measure(f'kind = "mixture"\nn = 6\nmeans = {means}\ncovs = [0.5, {A.replace("2.0", "0.0")}]')
     law = mf.gaussian_mixture(means, jnp.stack([0.5 * I, I]))
-    same(several, law.sample(6, key=jr.key(0)))
+    same(several, law.sample(6, key=key_for("tokens", 0)))
     one = measure(f'kind = "mixture"\nn = 6\nmeans = {means}\ncovs = [[0.5, 0.0], [0.0, 0.5]]\nweights = [0.9, 0.1]')
-    same(one, mf.gaussian_mixture(means, 0.5 * I, [0.9, 0.1]).sample(6, key=jr.key(0)))
+    same(one, mf.gaussian_mixture(means, 0.5 * I, [0.9, 0.1]).sample(6, key=key_for("tokens", 0)))
 
 
 def test_gaussians_and_densities():
@@ -303,165 +288,3 @@ def test_a_problem_runs():
     run = build(read(text)).run(progress=False)
     tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     np.testing.assert_array_equal(run.points, mf.layers(mf.Softmax(I, I, I), tokens, 3, step=0.5).points)
-
-
-# Cases
-
-CASES = f"""
-title = "Both"
-[attention]
-{SOFTMAX}
-tau = 3.0
-[measure]
-{TOKENS}
-[flow]
-t1 = 2.0
-rtol = 1e-4
-[figures]
-draw = ["panels", "paths"]
-[[cases]]
-name = "warm"
-title = "Warm"
-formula = "$x$"
-attention = {{tau = 9.0}}
-flow = {{t1 = 5.0}}
-[[cases]]
-name = "deep"
-layers = {{depth = 4}}
-attention = {{kind = "l2", Q = 1.0, K = 1.0, V = 1.0}}
-figures = {{draw = ["panels", "ranks"], view = 2.0}}
-"""
-
-
-def test_cases_change_tables():
-    both = read(CASES)
-    assert both.kind == "cases" and both.figures.draw == ["panels", "paths"]
-    (name, warm), (other, deep) = both.expanded()
-    assert (name, other) == ("warm", "deep")
-    assert (warm.title, warm.formula, warm.kind) == ("Warm", "$x$", "flow")
-    same(build(warm).field, mf.Softmax(I, I, I, tau=9.0))
-    assert build(warm).options == {"t0": 0.0, "t1": 5.0, "rtol": 1e-4}
-    assert warm.figures.draw == ["paths"]
-    same(build(deep).field, mf.L2(I, I, I))  # another kind: the tau of the first is gone
-    assert build(deep).verb == "layers" and build(deep).options == {"depth": 4}
-    assert deep.figures.draw == ["ranks"] and deep.figures.view == 2.0
-    with pytest.raises(mf.InputError, match="case by case"):
-        build(both)
-
-
-# Sweeps
-
-SWEEP = """
-[sweep]
-draws = 3
-numbers = ["radius"]
-[sweep.grid]
-"attention.tau" = {log = [0.1, 10.0, 3]}
-t1 = {linear = [1, 2, 2]}
-"attention.kind" = ["softmax", "l2"]
-"""
-
-
-def test_sweeps_have_axes_and_tasks():
-    text = f'seed = 5\n[attention]\n{SOFTMAX}\n[measure]\nkind = "normal"\nn = 3\n[flow]\nt1 = 9.0\n{SWEEP}'
-    swept = read(text)
-    axes = swept.axes()
-    assert list(axes) == ["attention.tau", "t1", "attention.kind", "draw"]
-    np.testing.assert_allclose(axes["attention.tau"], [0.1, 1.0, 10.0])
-    assert axes["t1"] == [1.0, 2.0] and axes["draw"] == [0, 1, 2]
-    assert swept.kind == "sweep" and swept.sweep is not None and swept.sweep.count() == 36
-    task = swept.task({"attention.tau": 10.0, "t1": 1.0, "attention.kind": "l2", "draw": 2})
-    assert task.kind == "flow" and task.seed == 7
-    problem = build(task)
-    same(problem.field, mf.L2(I, I, I, tau=10.0))
-    same(problem.measure, mf.Gaussian([0.0, 0.0], I).sample(3, key=jr.key(7)))
-    assert problem.options["t1"] == 1.0
-    check(swept)
-
-
-def test_whole_numbers_of_a_sweep_stay_whole():
-    swept = experiment(rest="[sweep.grid]\nseed = {range = [3, 5]}")
-    assert swept.axes() == {"seed": [3, 4, 5]}
-    assert [swept.task({"seed": seed}).seed for seed in (3, 5)] == [3, 5]
-
-
-# Changes
-
-
-@pytest.mark.parametrize(
-    "changes, found",
-    [
-        (["n=7"], lambda e: e.measure.n == 7),
-        (["t1=3"], lambda e: e.flow.t1 == 3.0),
-        (["tau=0.5", "seed=4"], lambda e: e.attention.of.tau == 0.5 and e.seed == 4),
-        (["attention.of.tau = 0.25"], lambda e: e.attention.of.tau == 0.25),
-        (["Q=[[1.0, 0.0]]", "K={of = 'Q'}"], lambda e: e.attention.of.Q == [[1.0, 0.0]]),
-        (["title=A plain text, not TOML"], lambda e: e.title == "A plain text, not TOML"),
-        (["title='quoted'"], lambda e: e.title == "quoted"),
-        (["animation=true", "view=2"], lambda e: e.figures.animation and e.figures.view == 2.0),
-        (["frame=rescaled"], lambda e: e.flow.frame == "rescaled"),
-        (["check=false"], lambda e: e.diagnostics.check is False),
-        (["sample=2", "every=5"], lambda e: e.save.sample == 2 and e.save.every == 5.0),
-        (["n=7", "n=8"], lambda e: e.measure.n == 8),
-    ],
-)
-def test_changes(changes, found):
-    inner = SOFTMAX.replace("\n", ", ")
-    text = f'[attention]\nkind = "causal"\nof = {{{inner}}}\n[measure]\nkind = "normal"\nn = 3\n[flow]\nt1 = 1.0'
-    assert found(read(text, changes))
-
-
-def test_changes_of_cases_go_by_name():
-    changed = read(CASES, ["cases.warm.attention.tau=4.5", "cases.1.layers.depth=2", "rtol=1e-3"])
-    (_, warm), (_, deep) = changed.expanded()
-    assert warm.attention.tau == 4.5 and warm.flow.rtol == 1e-3 and deep.layers.depth == 2
-
-
-# Settings, plans and costs
-
-
-@pytest.mark.parametrize("name", library())
-def test_settings_go_through_json_and_back(name):
-    there = read_experiment(name)
-    settings = json.loads(json.dumps(there.settings(), allow_nan=False))
-    back = from_settings(settings, "run.json", there.folder)
-    assert back.settings() == there.settings() and back.hash() == there.hash()
-    assert back.axes() == there.axes()
-    assert [name for name, _ in back.expanded()] == [name for name, _ in there.expanded()]
-
-
-def test_hashes_tell_settings_and_files_apart(tmp_path):
-    text = f'[attention]\n{SOFTMAX}\n[measure]\nkind = "points"\npoints = {{file = "x.npy"}}\n[flow]\nt1 = 1.0'
-    np.save(tmp_path / "x.npy", np.zeros((3, 2)))
-    first = read(text, folder=tmp_path).hash()
-    assert read(text.replace("1.0", "1"), folder=tmp_path).hash() == first
-    assert read(text, ["tau=2.0"], folder=tmp_path).hash() != first
-    np.save(tmp_path / "x.npy", np.ones((3, 2)))
-    assert read(text, folder=tmp_path).hash() != first
-
-
-def test_the_same_experiment_gives_the_same_bits():
-    one, other = (build(read_experiment("clusters", ["n=9", "seed=2"])) for _ in range(2))
-    same((one.field, one.measure), (other.field, other.measure))
-    assert one.options == other.options
-
-
-def test_costs_grow_with_the_work():
-    def seconds(*changes: str) -> float:
-        return estimate(read_experiment("clusters", list(changes))).seconds
-
-    assert seconds() < seconds("n=4000") < seconds("n=40000")
-    assert seconds("n=40000", "accuracy=1e-6") < seconds("n=40000")
-    assert seconds("n=4000") < seconds("n=4000", "t1=100.0")
-    few, many = (estimate(read_experiment("clusters", [f"times={count}", "n=9000"])).bytes for count in (2, 2000))
-    assert many > 20 * few
-
-
-def test_the_plan_tells_what_will_be_run():
-    plan = plan_text(read_experiment("clusters", ["n=77", "seed=5", "stop=[{wall_clock=9.0}]"]))
-    for words in ("softmax", "77 tokens of dimension 3, from seed 5", "t = 15", "tsit5, rtol 1e-06", "101 states"):
-        assert words in plan
-    assert "wall_clock" in plan and "rough" in plan
-    assert "until its fate is known" in plan_text(read_experiment("gaussian-blowup"))
-    assert "144 runs" in plan_text(read_experiment("phase-diagram"))
-    assert plan_text(read_experiment("tour")).count("tokens of dimension 2, from seed 0") == 11

@@ -8,6 +8,7 @@ import pytest
 
 import meanformer as mf
 from meanformer.experiments.reproductions.geshkovski2023 import PAPER, attention, hyperplanes, integrator, polytope
+from meanformer.report.references import BIBTEX
 
 
 def drawn(figure):
@@ -18,7 +19,7 @@ def drawn(figure):
 def test_the_paper_has_its_items_in_order():
     assert PAPER.key == "geshkovski2023" and list(PAPER.items) == ["B1", "B2", "B3", "B4"]
     assert all(item.id == key and item.setting for key, item in PAPER.items.items())
-    assert "2305.05465" in PAPER.url and PAPER.bibtex.startswith("@inproceedings{geshkovski2023,")
+    assert "2305.05465" in PAPER.url and PAPER.bibtex == BIBTEX["geshkovski2023"]
 
 
 SQUARE = np.array([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
@@ -45,6 +46,11 @@ def test_polytope_rows(wrong, words):
     assert [row.verdict for row in rows] == words
 
 
+def test_a_row_that_cannot_fail_says_so():
+    short, long = (polytope.polytope_rows(case, [polytope_verdict()])[0].why for case in polytope.CASES)
+    assert "cannot fail" in short and long == ""
+
+
 def test_vertices_are_counted():
     assert polytope.at_vertices(np.concatenate([SQUARE, np.zeros((1, 2))])) == 4
     assert polytope.at_vertices(SQUARE[:2]) == 2
@@ -56,14 +62,22 @@ def test_vertices_are_counted():
 )
 def test_hyperplane_rows(holds, planes, width, words):
     verdict = mf.Verdict(holds, "claim", "hypotheses", {"hyperplanes": planes, "width": width})
-    assert [row.verdict for row in hyperplanes.hyperplane_rows([verdict])] == words
+    assert [row.verdict for row in hyperplanes.hyperplane_rows([verdict], 0)] == words
 
 
-def test_positive_matrices_have_a_simple_top():
-    for seed in range(5):
-        V = hyperplanes.positive_matrix(np.random.default_rng(seed))
+def test_positive_matrices_have_a_simple_top_and_rejected_ones_are_counted():
+    total = 0
+    for seed in range(40):
+        V, rejected = hyperplanes.positive_matrix(np.random.default_rng(seed))
         values = np.sort(np.abs(np.linalg.eigvals(V)))
         assert (V > 0).all() and abs(values[-1] - 1) < 1e-12 and values[-2] <= 0.5
+        drawn = np.random.default_rng(seed).random((rejected + 1, 3, 3))  # the accepted one is the last
+        np.testing.assert_allclose(drawn[-1] / np.abs(np.linalg.eigvals(drawn[-1])).max(), V)
+        total += rejected
+    assert total == 2
+    verdict = mf.Verdict(True, "claim", "hypotheses", {"hyperplanes": 2, "width": 0.01})
+    assert "2 draws of V left out" in hyperplanes.hyperplane_rows([verdict], total)[0].why
+    assert "drawn again" in hyperplanes.ITEM.setting
 
 
 def test_boolean_rows():

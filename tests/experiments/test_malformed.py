@@ -1,6 +1,8 @@
 """Wrong experiment files: each is refused in one message that names the key or the line, and by nothing else."""
 
+import contextlib
 import re
+import sys
 from collections import Counter
 
 import hypothesis
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 import meanformer as mf
+from meanformer import cli
 from meanformer.experiments.build import check
 from meanformer.experiments.changes import ALONE, KINDS_OF, TABLES, homes
 from meanformer.experiments.config import experiment_of, read_experiment
@@ -38,15 +41,25 @@ NORMAL = 'kind = "normal"\nn = 4'
 POINTS = 'kind = "points"\npoints = [[1.0, 0.0], [0.0, 1.0]]'
 
 
-def refusal(text: str, folder, changes=()) -> str:
-    """The message with which a file is refused."""
-    jaxtyping.config.update("jaxtyping_disable", True)  # users have no annotation checker
+@contextlib.contextmanager
+def as_users():
+    """Users have no annotation checker."""
+    jaxtyping.config.update("jaxtyping_disable", True)
     try:
-        with pytest.raises(mf.InputError) as error:
-            check(experiment_of(text, "wrong.toml", folder, changes))
+        yield
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
-    message = str(error.value)
+
+
+def refusal(text: str, folder, changes=()) -> str:
+    """The message with which a file is refused."""
+    with as_users(), pytest.raises(mf.InputError) as error:
+        check(experiment_of(text, "wrong.toml", folder, changes))
+    return whole(str(error.value))
+
+
+def whole(message: str) -> str:
+    """One message, with all its parts."""
     assert message.count("\n  got:") == message.count("\n  expected:") == message.count("\n  remedy:") == 1, message
     return message
 
@@ -277,8 +290,11 @@ def key_lines(text: str) -> list[int]:
     return [number for number in found if text.splitlines()[number].count('"""') != 1]
 
 
+KINDS = ("key", "value", "range", "structure", "text")
+
+
 @st.composite
-def mutants(draw) -> tuple[str, str, int | None, str]:
+def mutants(draw, kinds=KINDS) -> tuple[str, str, int | None, str]:
     """A wrong text, what was done to it, the line (from 1) and a word that the message may name instead."""
     name = draw(st.sampled_from(sorted(TEXTS)))
     lines = TEXTS[name].splitlines()
@@ -286,7 +302,7 @@ def mutants(draw) -> tuple[str, str, int | None, str]:
     found = KEY_LINE.match(lines[number])
     assert found is not None
     key, value = found[1].strip('"'), found[2]
-    kind = draw(st.sampled_from(["key", "value", "range", "structure", "text"]))
+    kind = draw(st.sampled_from(kinds))
     if kind == "key":
         place = draw(st.integers(0, len(key) - 1))
         letter = draw(st.sampled_from("abcxyz_"))
@@ -344,4 +360,29 @@ def test_300_mutants_of_the_library_are_refused(folder):
 
     refused()
     assert sum(counted.values()) >= 300 and len(texts) >= 250
-    assert min(counted[kind] for kind in ("key", "value", "range", "structure", "text")) >= 20, counted
+    assert min(counted[kind] for kind in KINDS) >= 20, counted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_line_refuses_mutants_and_leaves_nothing(kind, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["meanformer", "run", "wrong.toml"])
+    count = 0
+
+    @hypothesis.settings(max_examples=3, suppress_health_check=list(hypothesis.HealthCheck))
+    @hypothesis.given(mutants([kind]))
+    def refused(mutant):
+        nonlocal count
+        (tmp_path / "wrong.toml").write_text(mutant[0])
+        with as_users(), pytest.raises(SystemExit) as stop:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert (stop.value.code, out) == (2, "")
+        assert "Traceback" not in err
+        assert err.count("wrong.toml") >= 1
+        whole(err)
+        assert [entry.name for entry in tmp_path.iterdir()] == ["wrong.toml"]
+        count += 1
+
+    refused()
+    assert count == 3

@@ -15,7 +15,7 @@ from meanformer.experiments import sweeps
 from meanformer.experiments.config import experiment_of, read_experiment
 from meanformer.experiments.runner import Interrupted, Watch, resume, run_experiment
 from meanformer.store.folder import RunFolder
-from meanformer.store.table import rows_of
+from meanformer.store.table import results_of
 
 SWEEP = """
 title = "A line of temperatures"
@@ -80,7 +80,7 @@ def test_an_interrupted_sweep_repeats_nothing(sweep, tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "_run_task", counted)
     with pytest.raises(Interrupted):
         run_experiment(sweep, tmp_path / "run", watch=Watch(stage=stop))
-    assert len(rows_of(RunFolder(tmp_path / "run"))) == 4
+    assert len(results_of(RunFolder(tmp_path / "run"))) == 4
     assert np.isnan(RunFolder(tmp_path / "run").table()["radius"].values).sum() == 2
     folder = resume(tmp_path / "run")
     assert done == [0, 1, 2, 3, 4, 5]
@@ -122,9 +122,9 @@ def test_a_pool_of_processes_killed_and_resumed(tmp_path):
     while any(map(_alive, workers)):
         assert time.monotonic() < deadline, "the workers live on"
         time.sleep(0.05)
-    before = rows_of(RunFolder(tmp_path / "run"))
+    before = results_of(RunFolder(tmp_path / "run"))
     folder = resume(tmp_path / "run")
-    after = rows_of(folder)
+    after = results_of(folder)
     assert set(after) == set(range(36))
     assert all(after[task] == row for task, row in before.items())
     alone = run_experiment(read_experiment(file, ["sweep.workers=1"]), tmp_path / "alone")

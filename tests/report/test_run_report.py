@@ -60,6 +60,21 @@ def test_claims_have_their_verdicts(tmp_path):
     assert "1 of 2 bounds of the theory are violated" in words_of(html)
 
 
+def test_a_claim_without_a_finite_bound_does_not_count(tmp_path):
+    infinite = {"claim": "radius", "bound": None, "measured": 2.0, "slack": None, "holds": True, "why": "beyond"}
+    checks = [infinite, {"claim": "trace", "bound": 4.0, "measured": 2.0, "slack": 0.5, "holds": True, "why": ""}]
+    html = report(tmp_path, found=results(checks=checks))
+    assert "claims that hold 1 of 1" in words_of(html)
+    rows = [words_of(row) for row in re.findall(r"<tr>.*?</tr>", html, re.DOTALL)]
+    assert "radius 2 — – no claim beyond" in rows
+
+
+@pytest.mark.parametrize("fate, kind", [("UNDECIDED at t = 9", "warn"), ("CONVERGED, rank 1", "good")])
+def test_an_undecided_fate_is_no_success(tmp_path, fate, kind):
+    html = report(tmp_path, found=results(fate=fate))
+    assert f'<div class="note-box {kind}"><p>Fate: {fate}</p></div>' in html
+
+
 def test_an_unfinished_run_says_how_to_go_on(tmp_path):
     path = folder(tmp_path / "run")
     (path / "manifest.json").write_text(json.dumps({"segments": [{}, {}]}))
@@ -87,8 +102,9 @@ def test_titles_are_escaped(tmp_path):
 
 
 def test_cases(tmp_path):
+    first = {"outcome": "REACHED", "time": 15.0, "radius": 1.5, "trace": 3.25, "steps": 38, "seconds": 0.5}
     rows = [
-        {"name": "a", "title": "First case", "numbers": {"radius": 1.5, "outcome": "REACHED"}},
+        {"name": "a", "title": "First case", "numbers": first},
         {"name": "b", "title": "Second", "numbers": {"radius": 2.5, "outcome": "STEP_TOO_SMALL"}},
     ]
     path = folder(tmp_path / "run", record(kind="cases"), results(rows=rows, checks=[], numbers={}))
@@ -97,12 +113,30 @@ def test_cases(tmp_path):
     folder(path / "cases" / "b", record(title="Second"))
     html = write_report(path).read_text()
     words = words_of(html)
-    assert "First case reached 1.5" in words
-    assert "Second step too small 2.5" in words
+    assert "case radius steps seconds outcome First case 1.5 38 0.5 reached" in words
+    assert "Second 2.5 — — step too small" in words
+    assert "All numbers of all cases case outcome time reached radius trace" in words
+    assert "First case reached 15 1.5 3.25 38 0.5" in words
     assert "Γ_μ(x)=∫ Vy e^ f(x)+g(y)+Qx· Ky dμ(y)" in words
     assert "K=-Q" in words
     assert "Not finished." in words  # the second case has no results
     assert html.count("data:image/svg+xml") == 2  # of all cases, and of the first
+
+
+def test_films_of_cases_come_first(tmp_path):
+    rows = [{"name": name, "title": name, "numbers": {}} for name in "ab"]
+    panels = [{"name": "panels", "file": "figures/paths.svg", "caption": "Both."}]
+    path = folder(tmp_path / "run", record(kind="cases"), results(rows=rows, checks=[], figures=panels))
+    film = {"name": "animation", "file": "figures/animation.gif", "caption": "The run from $t=0$ to $t=2$."}
+    folder(path / "cases" / "a", record(title="Still"), results())
+    figures = [*results()["figures"], film]
+    moving = folder(path / "cases" / "b", record(title="Moving"), results(figures=figures))
+    (moving / "figures" / "animation.gif").write_bytes(b"GIF89a")
+    html = write_report(path).read_text()
+    assert html.count("data:image/gif") == 1
+    pictures = words_of(html[html.index('<section id="pictures">') : html.index('<section id="what-was-run">')])
+    assert pictures == "Pictures Moving: The run from t=0 to t=2 . Both."
+    assert words_of(html).count("The run from") == 1  # not again in the section of the case
 
 
 def test_a_sweep_tells_its_extent(tmp_path):
@@ -114,6 +148,7 @@ def test_a_sweep_tells_its_extent(tmp_path):
     assert "measure.n 2 10, 20" in words
     assert "seed 3 0 to 2" in words
     assert "runs 120" in words
+    assert "Outcome" not in words  # each run has its own
 
 
 # Words and formulas
@@ -152,12 +187,21 @@ def test_every_kind_has_a_formula_that_can_be_set(kind):
         ({"V": [[1.0] * 10] * 10}, "10 × 10 matrix, \\|V\\|_F=10"),
         (
             {"Q": {"random": "normal", "shape": [1, 4], "seed": 3, "scale": 0.5}},
-            "random (normal), 1 × 4, seed 3, scale 0.5",
+            "0.5 · random (normal), 1 × 4, seed 3",
         ),
         ({"Q": {"random": "normal"}, "K": {"random": "normal"}}, "Q= random (normal) K= random (normal)"),
-        ({"V": {"gram": {"random": "normal"}}}, "WᵀW, W random (normal)"),
-        ({"V": {"file": "<V>.npy"}}, "from &lt;V&gt;.npy"),
+        ({"V": {"gram": {"random": "normal"}}}, "V= W^ᵀ W , W= random (normal)"),
+        ({"V": {"gram": {"identity": 2.0, "scale": 3.0}, "scale": 0.1}}, "V= 0.1 W^ᵀ W , W= 6 I"),
+        ({"V": {"gram": [[1.0, 2.0]], "scale": -1.0}}, "V= -W^ᵀ W , W= 1 2"),
+        ({"V": {"file": "<V>.npy"}}, "V= the matrix in &lt;V&gt;.npy"),
+        ({"V": {"file": "V.npy", "scale": -1.0}}, "V= − the matrix in V.npy"),
         ({"V": {"diagonal": [1.0, 2.0]}}, "V=diag (1, 2)"),
+        ({"V": {"diagonal": [1.0] * 9, "scale": 3.0}}, "V= 3 ·diagonal [1.0,"),
+        ({"V": {"diagonal": [1.0, 2.0], "scale": 3.0}}, "V=3diag (1, 2)"),
+        ({"V": {"rotation": 0.9, "scale": -2.0}}, "V=-2 R(0.9)"),
+        ({"V": {"identity": 2.0, "scale": 3.0}}, "V=6 I"),
+        ({"V": {"identity": -0.5, "scale": 2.0}}, "V=-I"),
+        ({"V": {"of": "Q", "scale": 0.5}}, "V=0.5 Q"),
     ],
 )
 def test_matrices(matrices, told):
@@ -200,6 +244,12 @@ def test_entries_are_whole():
         assert "title" in entry
         assert "author" in entry
     assert "version = {9.9}" in bibtex("meanformer", "9.9")
+
+
+def test_an_unknown_key_is_a_comment():
+    keys = cite({"cites": ["smith2024"]})
+    assert "% no BibTeX known for smith2024" in [bibtex(key) for key in keys]
+    assert "\n" not in bibtex("one\n@book{two")  # nothing of it is read as BibTeX
 
 
 @pytest.mark.parametrize(
@@ -256,3 +306,11 @@ def test_a_reproduction(tmp_path):
     assert "Odd." in words
     assert "data:image/svg+xml" in html
     assert '<a href="https://arxiv.org/abs/2501.18322"' in html
+    assert "quick" not in words
+    assert "Do it again meanformer reproduce castin2025 copy" in words
+    quick = write_reproduction(paper | {"quick": True, "seed": 3}, [item], tmp_path).read_text()
+    told = words_of(quick)
+    assert 'note-box warn"><p>The quick form: fewer draws, tokens and times.' in quick
+    assert told.index("The quick form") < told.index("Every claim of")
+    assert "meanformer reproduce castin2025 --quick --seed 3 copy" in told
+    assert "seed 3 " in told

@@ -1,6 +1,10 @@
 """What a run folder keeps of fields, measures and options."""
 
+import functools
 import json
+import os
+import subprocess
+import sys
 
 import diffrax
 import jax
@@ -63,22 +67,81 @@ def test_options_come_back(value):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
-def test_only_data_of_known_packages_is_made():
-    for name in ("os:system", "subprocess:Popen", "meanformer.cli:main", "meanformer.attention.softmax:Nothing"):
+def test_only_data_is_made_and_nobody_elses_code_is_imported():
+    for name in ("meanformer.cli:main", "meanformer.attention.softmax:Nothing"):
         with pytest.raises(mf.InputError, match="a class that is not known"):
             decode({"class": name, "fields": {}}, lambda name: np.zeros(1))
+    assert "antigravity" not in sys.modules
+    for name in ("os:system", "subprocess:Popen", "antigravity:geohash", "not.there:Field"):
+        found = decode({"class": name, "fields": {}}, lambda name: np.zeros(1))
+        with pytest.raises(mf.InputError, match="keeps no functions"):
+            found()
+    assert "antigravity" not in sys.modules
 
 
-def test_fingerprints_tell_inputs_apart():
+class Mine(mf.AbstractField):
+    """A field of a user."""
+
+    V: jax.Array
+
+    def evaluate(self, mu, x, t, view):
+        return x @ self.V.T
+
+    def terms(self, t):
+        raise NotImplementedError
+
+
+def raised_to(power):
+    return lambda mu, t: mu.mean**power
+
+
+def test_fingerprints_tell_inputs_apart_and_are_those_of_every_process():
     field = FIELDS["softmax"]
     assert fingerprint(field, 1.0) == fingerprint(through_json(field), 1.0)
     others = [
-        fingerprint(field, 2.0),
-        fingerprint(mf.Softmax(Q, Q, jnp.eye(3), tau=0.31), 1.0),
-        fingerprint(mf.L2(Q, Q, jnp.eye(3), tau=0.3), 1.0),
-        fingerprint(field, np.zeros(200)),
-        fingerprint(field, np.zeros(201)),
-        fingerprint(field, lambda t: t),
-        fingerprint(field, lambda t: t + 1),
+        (field, 2.0),
+        (mf.Softmax(Q, Q, jnp.eye(3), tau=0.31), 1.0),
+        (mf.L2(Q, Q, jnp.eye(3), tau=0.3), 1.0),
+        (field, np.zeros(200)),
+        (field, np.zeros(201)),
+        (Mine(jnp.eye(3)), 1.0),
+        (Mine(2 * jnp.eye(3)), 1.0),
+        (mf.MultiHead([mf.Softmax(Q, Q, jnp.eye(3))]), 1.0),
     ]
-    assert len({fingerprint(field, 1.0), *others}) == len(others) + 1
+    functions = [
+        lambda mu, t: mu.radius,
+        lambda mu, t: mu.mean,
+        lambda mu, t: mu.mean + 1,
+        lambda mu, t=0.0: mu.mean,
+        raised_to(1.0),
+        raised_to(2.0),
+        raised_to(np.arange(100.0)),
+        functools.partial(raised_to, 1.0),
+        functools.partial(raised_to, 2.0),
+        lambda mu, t: max(mu.mean, key=lambda x: x),
+        lambda mu, t: max(mu.mean, key=lambda x: -x),
+        jnp.sin,
+        jnp.cos,
+        jax.jit(lambda mu, t: mu.mean),
+    ]
+    prints = [fingerprint(field, 1.0), *(fingerprint(*other) for other in others), *map(fingerprint, functions)]
+    assert len(set(prints[:-1])) == len(prints) - 1
+    assert prints[-1] == fingerprint(functions[1])  # compiled or not, it does the same
+    assert fingerprint(lambda mu, t: t in {"a", "b", "c"}) == fingerprint(lambda mu, t: t in {"a", "b", "c"})
+    script = (
+        "import meanformer.store.codec as c; print(c.fingerprint(lambda t: (max(t, key=lambda x: -x), t in {'a','b'})))"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1 and told != {""}
+
+    class Odd:
+        def __call__(self, mu, t):
+            return 0.0
+
+    with pytest.raises(mf.InputError, match="must know what a function does"):
+        fingerprint(Odd())

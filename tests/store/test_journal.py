@@ -2,6 +2,7 @@
 
 import errno
 import json
+import signal
 import warnings
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import meanformer as mf
+from meanformer.experiments.runner import flushed, interruptible
 from meanformer.store import disk
 from meanformer.store.folder import RunFolder
 from store.runs import RUNS, bits, layers, tokens
@@ -65,7 +67,7 @@ def test_saved_runs_load_and_are_lazy(tmp_path, monkeypatch):
     loaded = mf.load(tmp_path / "run")
     reads = []
     read = RunFolder.read_segment
-    monkeypatch.setattr(RunFolder, "read_segment", lambda self, n: reads.append(n) or read(self, n))
+    monkeypatch.setattr(RunFolder, "read_segment", lambda self, n, *more: reads.append(n) or read(self, n, *more))
     assert np.array_equal(loaded.final.points, run.final.points)
     assert loaded.outcome.kind == "REACHED"
     assert reads == []
@@ -111,7 +113,7 @@ def test_one_writer_at_a_time(tmp_path):
     first = RunFolder(tmp_path / "run").lock()
     with pytest.raises(mf.FolderError, match="another process is writing"):
         layers(mf.Journal(tmp_path / "run"))
-    first.release()
+    first.close()
     assert layers(mf.Journal(tmp_path / "run")).outcome.ok
 
 
@@ -174,3 +176,114 @@ def test_a_folder_of_format_1_is_read_for_ever():
     assert run.times.tolist() == [0.0, 0.25, 0.5, 0.75]
     assert run.summary() == expected.summary()
     np.testing.assert_allclose(mf.velocity(run.field, run.final), mf.velocity(field, expected.final), rtol=1e-13)
+
+
+def test_an_interrupt_in_the_middle_of_a_write_neither_loses_nor_doubles_rows(tmp_path, monkeypatch):
+    """Ctrl-C at each step of the writer, as the command line has it: the write ends first, then the run."""
+    whole, write, steps = layers(), disk._write, 0
+    for last in range(1, 200):
+        path, count = tmp_path / f"run{last}", [0]
+
+        def interrupted(file, data, last=last, count=count):
+            write(file, data)
+            count[0] += 1
+            if count[0] == last:
+                signal.raise_signal(signal.SIGINT)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "_write", interrupted)
+            try:
+                with interruptible(path), flushed(mf.Journal(path, every=0)) as journal:
+                    run = layers(journal)
+            except KeyboardInterrupt:
+                run = None
+        if run is not None:
+            steps = last
+            break
+        assert bits(layers(mf.Journal(path))) == bits(whole) == bits(mf.load(path))
+    assert steps > 50
+
+
+def test_a_sampled_run_that_blows_up_has_the_same_end_when_it_is_resumed(tmp_path, monkeypatch):
+    """Its last whole state is that at the start of the last segment, which must be kept too."""
+    I = jnp.eye(2)
+
+    def run(journal=None):
+        field = mf.Affine(50.0 * I) + mf.Softmax(I, I, I)
+        options = {"solver": "euler", "step": 0.5, "save": 4, "sample": 3, "progress": False}
+        return mf.flow(field, tokens(), 200.0, journal=journal, **options)
+
+    whole = run()
+    assert whole.outcome.kind == "NOT_FINITE"
+    resumed, times = interrupted(run, tmp_path / "run", monkeypatch)
+    assert times >= 2
+    assert np.isfinite(whole.final.points).all()
+    assert bits(resumed) == bits(whole) == bits(mf.load(tmp_path / "run"))
+
+
+def test_a_run_that_has_not_reached_a_save_time_can_be_read(tmp_path, monkeypatch):
+    I = jnp.eye(2)
+
+    def run(journal=None):
+        options = {"solver": "euler", "step": 0.01, "save": [0.99, 1.0], "progress": False}
+        return mf.flow(mf.Softmax(I, I, -I), tokens(), 1.0, journal=journal, **options)
+
+    resumed, times = interrupted(run, tmp_path / "run", monkeypatch)
+    assert times >= 1
+    assert bits(resumed) == bits(run())
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 3, None])
+def test_what_is_damaged_is_computed_again(damaged, tmp_path):
+    """Any segment, or the manifest itself."""
+    whole = layers(mf.Journal(tmp_path / "run", every=0))
+    folder = RunFolder(tmp_path / "run")
+    (tmp_path / "run" / "results.json").write_text('{"status": "done"}')
+    if damaged is None:
+        (tmp_path / "run" / "manifest.json").unlink()
+        with pytest.raises(mf.FolderError, match="lost its manifest"):
+            mf.load(tmp_path / "run")
+    else:
+        (tmp_path / "run" / "segments" / f"{damaged:06d}" / "segment.json").write_text("{}")
+    assert folder.discard_damaged() == (damaged or 0)
+    assert folder.status == "unfinished"
+    assert bits(layers(mf.Journal(tmp_path / "run"))) == bits(whole) == bits(mf.load(tmp_path / "run"))
+    assert folder.discard_damaged() is None
+
+
+def test_saving_other_statistics_over_a_run_is_refused(tmp_path):
+    I = jnp.eye(2)
+
+    def seen(name):
+        return mf.layers(mf.Softmax(I, I, I), tokens(), 2, observers={name: lambda mu, t: mu.radius})
+
+    seen("a").save(tmp_path / "run")
+    with pytest.raises(mf.InputError, match="holds another run"):
+        seen("b").save(tmp_path / "run")
+
+
+def test_other_versions_are_told_on_resume(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(mf.Journal, "finish", lambda self, run: (_ for _ in ()).throw(Interruption))
+        journal = mf.Journal(tmp_path / "run", every=0)
+        with pytest.raises(Interruption):
+            layers(journal)
+        journal.close()
+    file = tmp_path / "run" / "run.json"
+    record = json.loads(file.read_text())
+    record["versions"]["jax"] = "0.0.1"
+    file.write_text(json.dumps(record))
+    with pytest.warns(UserWarning, match="other versions of jax"):
+        layers(mf.Journal(tmp_path / "run"))
+
+
+def test_only_a_run_is_removed(tmp_path):
+    layers(mf.Journal(tmp_path / "run"))
+    notes = tmp_path / "run" / "notes.txt"
+    notes.write_text("mine")
+    with pytest.raises(mf.FolderError, match=r"holds other things than a run: notes\.txt"):
+        RunFolder(tmp_path / "run").remove()
+    assert notes.exists()
+    notes.unlink()
+    RunFolder(tmp_path / "run").remove()
+    assert list(tmp_path.iterdir()) == []

@@ -269,3 +269,25 @@ def test_refusals(run):
     assert_refused(lambda: mf.check(run, p=0.5), ["p must be a number, 1 or more"])
     batch = jax.tree.map(lambda a: jnp.stack([a, a]), eqx.filter(run, eqx.is_array))
     assert_refused(lambda: mf.check(eqx.combine(batch, run)), ["one finished run", "a batch"])
+
+
+@pytest.mark.parametrize("bound", [np.inf, np.nan])
+def test_a_bound_that_is_not_finite_is_no_claim(bound):
+    claim = mf.Claim("anything", bound, 1.0)
+    assert claim.bound is None
+    assert claim.holds is None
+    assert np.isnan(claim.slack)
+    assert claim.why == "the bound is beyond the floating-point range"
+    table = Checked((claim, mf.Claim("more", 2.0, 1.0)), "a run", {})
+    assert table.ok
+    assert str(table).count("holds") == 1
+
+
+def test_an_infinite_bound_of_a_run_is_told():
+    """Layers grow by 401 each, and the bound of two of them is e^800."""
+    together = mf.PointCloud(np.ones((3, 2)))
+    found = mf.check(mf.layers(mf.Softmax(np.eye(2), np.eye(2), 400.0 * np.eye(2)), together, 2, step=1.0))
+    radius = found["support radius"]
+    assert radius.holds is None
+    assert "beyond the floating-point range" in radius.why
+    np.testing.assert_allclose(radius.measured, 401.0**2 * np.sqrt(2), rtol=1e-12)

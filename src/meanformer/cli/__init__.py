@@ -29,6 +29,10 @@ def main() -> None:
         refused = isinstance(error, InputError)
         name = "Refused" if refused else "Failed" if isinstance(error, FolderError) else type(error).__name__
         print(f"{name}: {error}", file=sys.stderr)
+        if name == type(error).__name__:  # a fault of ours
+            if os.environ.get("MEANFORMER_TRACEBACK"):
+                raise
+            print("MEANFORMER_TRACEBACK=1 in the environment shows where it happened.", file=sys.stderr)
         sys.exit(2 if refused else 1)
 
 

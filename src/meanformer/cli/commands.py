@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import shutil
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -82,18 +81,21 @@ def run(
     """
     _keep_compiled()
     from meanformer.experiments.config import read_experiment
-    from meanformer.experiments.cost import plan_text
+    from meanformer.experiments.cost import estimate, plan_text
 
     asked = [*(changes or []), *([] if seed is None else [f"seed={seed}"])]
     chosen = read_experiment(experiment, asked)
     name = Path(experiment).stem
-    if dry_run:
-        print(plan_text(chosen))
-        return
     from meanformer.experiments.build import check
-    from meanformer.experiments.runner import free_folder, run_experiment
 
     check(chosen)
+    if dry_run:
+        cost = estimate(chosen)
+        plan = {"settings": chosen.settings(), "seconds": cost.seconds, "bytes": cost.bytes}
+        print(json.dumps(plan, indent=1) if as_json else plan_text(chosen))
+        return
+    from meanformer.experiments.runner import free_folder, run_experiment
+
     folder = free_folder(name, chosen) if out is None else out
     if overwrite:
         _remove(folder)
@@ -123,7 +125,9 @@ def resume(
 
     found = RunFolder(folder)
     if discard_damaged:
-        found.discard_damaged()
+        number = found.discard_damaged()
+        words = "Nothing is damaged." if number is None else f"Forgotten: segment {number} and those after it."
+        print(words, file=sys.stderr)
     with watching(quiet, bars=found.record["kind"] == "flow") as watch:
         go_on(folder, watch)
         watch.stage("report", None)
@@ -132,9 +136,10 @@ def resume(
 
 
 @app.command(epilog="Example: `meanformer report runs/clusters`")
-def report(folder: Folder) -> None:
+def report(folder: Folder, as_json: Json = False) -> None:
     """Write `report.html` of a run folder again: one self-contained file with figures, numbers, settings, citations."""
-    print(_write_report(folder))
+    path = _write_report(folder)
+    print(json.dumps({"report": str(path)}) if as_json else path)
 
 
 @app.command(
@@ -156,8 +161,11 @@ def reproduce(
     Each item is kept as soon as it is done; the same command goes on after an interruption, and adds items.
     """
     _keep_compiled()
+    from meanformer.experiments.reproductions import paper as paper_of
+    from meanformer.experiments.reproductions.runner import chosen_items
     from meanformer.experiments.reproductions.runner import reproduce as compute
 
+    chosen_items(paper_of(paper), items)
     folder = Path("runs") / (paper + "-quick" * quick + (f"-seed{seed}" if seed else "")) if out is None else out
     if overwrite:
         _remove(folder)
@@ -187,13 +195,14 @@ def init(
     like: Annotated[
         str | None, typer.Option("--from", help="Start from one of `meanformer list`.", autocompletion=_names)
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Write an experiment file to start from, with comments on what can be changed."""
     from meanformer.experiments.registry import starting_file, starting_path
 
     path = starting_path(name)
     path.write_text(starting_file(path.stem, like))
-    print(f"{path}\n\nRun it:  meanformer run {path}")
+    print(json.dumps({"file": str(path)}) if as_json else f"{path}\n\nRun it:  meanformer run {path}")
 
 
 @app.command(epilog="Example: `meanformer show runs/clusters`")
@@ -217,7 +226,7 @@ def compare(
 
 
 @app.command(epilog="Example: `meanformer cite runs/clusters > used.bib`")
-def cite(folder: Folder) -> None:
+def cite(folder: Folder, as_json: Json = False) -> None:
     """Print BibTeX of what a run used: the papers, and the software."""
     from meanformer.report.references import bibtex
     from meanformer.report.references import cite as keys
@@ -225,7 +234,8 @@ def cite(folder: Folder) -> None:
 
     record = RunFolder(folder).record
     version = record.get("versions", {}).get("meanformer", "")
-    print("\n\n".join(bibtex(key, version).strip() for key in keys(record)))
+    entries = {key: bibtex(key, version).strip() for key in keys(record)}
+    print(json.dumps(entries, indent=1) if as_json else "\n\n".join(entries.values()))
 
 
 @app.command()
@@ -256,11 +266,16 @@ def _write_report(path: Path) -> Path:
     from meanformer.store.folder import RunFolder
 
     folder = RunFolder(path)
-    record, results = folder.record, folder.results
+    record = folder.record
+    if folder.results is None and folder.status == "done":  # a run from Python
+        from meanformer.experiments.runner import complete
+
+        complete(folder)
+    results = folder.results
     if record["kind"] == "reproduction" and results is not None:
         from meanformer.report.reproduction import write_reproduction
 
-        made = {name: record[name] for name in ("versions", "machine", "created", "command", "commit", "quick")}
+        made = {name: record[name] for name in ("versions", "machine", "created", "command", "commit", "quick", "seed")}
         return write_reproduction(results["paper"] | made, results["items"], path)
     from meanformer.report.run import write_report
 
@@ -271,9 +286,8 @@ def _remove(folder: Path) -> None:
     from meanformer.store.folder import RunFolder
 
     found = RunFolder(folder)
-    if found.exists():  # nothing else is ever removed
-        found.lock().release()
-        shutil.rmtree(folder)
+    if found.exists():
+        found.remove()
 
 
 def _print_run(path: Path, as_json: bool) -> None:

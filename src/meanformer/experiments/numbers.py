@@ -8,6 +8,7 @@ import numpy as np
 
 import meanformer as mf
 
+from ..theory.check import no_bound, solver_error
 from .names import NUMBERS
 
 Number = float | int | str | None
@@ -21,25 +22,39 @@ class _Look:
         self.final = run.final
         self.tokens = isinstance(self.final, mf.PointCloud)
         self.gaussian = isinstance(self.final, mf.Gaussian)
-        self.own = run.original().final if self.tokens else self.final
+        self.original = run.original() if self.tokens else run
+        self.own = self.original.final
         """The final state out of the frame."""
 
-    def bound(self) -> float | None:
-        """The bound of the theory on the final radius."""
+    def radius_claim(self) -> mf.Claim | None:
+        r"""The final radius and the bound of the theory on it, $e^{\int\|V\|}R_0$; None for what has no radius."""
         if not self.tokens:
             return None
+        bound, why = self._bound()
+        words, radius = "support radius R(t) at the end", float(self.own.radius)
+        return mf.Claim(words, bound, radius, why, solver_error(self.run))
+
+    def _bound(self) -> tuple[float | None, str]:
+        """The bound, or why there is none."""
         system = self.run.system if self.run.whole is None else self.run.whole
         if isinstance(getattr(system, "space", None), mf.Sphere):
-            return float(system.mu.radius)
-        bound = mf.support_bound(self.run.field, system.mu, self.run.outcome.time, self.run.times[0])
-        return None if bound is None else float(bound)
+            return float(system.mu.radius), ""
+        if not self._saved_start():
+            return None, "the start, from which the bound grows, was not saved"
+        field, start = self.run.field, self.run.times[0]
+        bound = mf.support_bound(field, system.mu, self.run.outcome.time, start)
+        return (None, no_bound(field, start)) if bound is None else (float(bound), "")
+
+    def _saved_start(self) -> bool:
+        """Whether the first save time is the start: a run does not keep its t0, but the tokens with which it began."""
+        return bool(np.array_equal(self.original.points[0], self.run.system.mu.points))
 
 
 _OF: dict[str, Callable[[_Look], Any]] = {
     "outcome": lambda look: look.run.outcome.kind,
     "time": lambda look: look.run.outcome.time,
     "radius": lambda look: look.own.radius if look.tokens else None,
-    "bound": lambda look: look.bound(),
+    "bound": lambda look: None if (claim := look.radius_claim()) is None else claim.bound,
     "mean_norm": lambda look: np.linalg.norm(np.asarray(look.own.mean)),
     "trace": lambda look: np.trace(np.asarray(look.own.covariance)),
     "clusters": lambda look: mf.clusters(look.final).count if look.tokens else None,
@@ -87,27 +102,14 @@ def checked(run: mf.Trajectory) -> "mf.Checked | None":
 def claims_of(run: mf.Trajectory, found: "mf.Checked | None") -> list[dict[str, Any]]:
     """The claims as `results.json` has them; that of the radius alone, where not more was checked."""
     if found is not None:
-        return [_claim(c.claim, c.bound, c.measured, c.why, c.holds, c.slack) for c in found.claims]
-    look = _Look(run)
-    bound = look.bound()
-    if bound is None:
-        return []
-    radius = float(look.own.radius)
-    return [
-        _claim("support radius R(t) at the end", bound, radius, "", radius <= bound * (1 + 1e-4), 1 - radius / bound)
-    ]
+        return [_plain_claim(claim) for claim in found.claims]
+    claim = _Look(run).radius_claim()
+    return [] if claim is None else [_plain_claim(claim)]
 
 
-def _claim(
-    claim: str,
-    bound: float | None,
-    measured: float | None,
-    why: str,
-    holds: bool | None = None,
-    slack: float = math.nan,
-) -> dict[str, Any]:
-    numbers = {"bound": bound, "measured": measured, "slack": slack}
+def _plain_claim(claim: mf.Claim) -> dict[str, Any]:
+    numbers = {"bound": claim.bound, "measured": claim.measured, "slack": claim.slack}
     plain = {
         name: None if value is None or not math.isfinite(value) else float(value) for name, value in numbers.items()
     }
-    return {"claim": claim, **plain, "holds": holds, "why": why}
+    return {"claim": claim.claim, **plain, "holds": claim.holds, "why": claim.why}

@@ -44,11 +44,23 @@ def token_options(run: mf.Trajectory, options: Mapping[str, Any]) -> dict[str, A
 
 def _colour(run: mf.Trajectory, colour: Any) -> Any:
     """What `plot_run` takes for the colour of an experiment file."""
+    mu = run.system.mu
     if isinstance(colour, Mapping):
-        return sectors(np.asarray(run.points[0], np.float64), int(colour["sectors"]))
-    if colour in (None, "clusters", "positions") if isinstance(colour, str | None) else False:
-        return None
+        return sectors(np.asarray(mu.points, np.float64), int(colour["sectors"]))
+    if isinstance(colour, str) and colour == "positions":
+        return np.asarray((mu if mu.positions is not None else mu.with_positions()).positions, np.float64)
+    if isinstance(colour, str) and colour == "clusters":
+        return _last_clusters(run)
     return colour
+
+
+def _last_clusters(run: mf.Trajectory) -> np.ndarray:
+    """The cluster of each token at the end; as values, dark to light, where the palette has too few colours."""
+    last = run.final if run.whole is None else run.states[-1]  # of a sample only its tokens have colours
+    if not np.isfinite(np.asarray(last.points)).all():
+        return np.zeros(last.n, int)
+    found = mf.clusters(last)
+    return np.asarray(found.labels, int if found.count <= len(style.PALETTE) else float)
 
 
 def sectors(points: np.ndarray, count: int) -> np.ndarray:

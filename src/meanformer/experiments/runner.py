@@ -13,7 +13,9 @@ from typing import Any
 import meanformer as mf
 
 from .. import _checks as checks
+from ..outcome import Ending
 from ..store import disk
+from ..store.errors import FolderError
 from ..store.folder import RunFolder
 from ..store.journal import Journal
 from ..store.provenance import provenance
@@ -62,12 +64,12 @@ def run_experiment(
     with disk.explained(folder.path, "nothing has been computed yet"):
         disk.make_folder(folder.path)
     with interruptible(folder.path):
-        if experiment.kind == "cases":
-            found = _run_cases(experiment, folder, record, watch)
-        elif experiment.kind == "sweep":
-            found = run_sweep(experiment, folder, record, watch)
+        if experiment.kind == "flow":
+            found = _run_one(experiment, folder, record, watch)  # its journal holds the lock
         else:
-            found = _run_one(experiment, folder, record, watch)
+            with contextlib.closing(folder.lock()):
+                run = _run_cases if experiment.kind == "cases" else run_sweep
+                found = run(experiment, folder, record, watch)
         write_results(folder, found | {"seconds": time.monotonic() - began})
     return folder
 
@@ -79,29 +81,35 @@ def resume(path: str | Path, watch: Watch = QUIET) -> RunFolder:
     if record["kind"] == "reproduction":
         from .reproductions.runner import reproduce
 
-        return reproduce(record["name"], path, items=record["items"], quick=record["quick"], watch=watch)
+        options = {name: record[name] for name in ("items", "quick", "seed", "command")}
+        return reproduce(record["name"], path, **options, watch=watch)
     if record.get("experiment") is not None:
         experiment = from_settings(record["experiment"], record["name"], Path(record["base"]))
         return run_experiment(experiment, path, name=record["name"], command=record["command"], watch=watch)
-    if folder.status != "done":
-        _resume_call(folder, watch)
+    complete(folder, watch)
     return folder
 
 
-def _resume_call(folder: RunFolder, watch: Watch) -> None:
-    """Go on with a run that was started from Python: its folder has the call."""
+def complete(folder: RunFolder, watch: Watch = QUIET) -> None:
+    """Go on with a run that was started from Python, whose folder has the call; then numbers, checks and figures."""
     from ..store.codec import decode
 
     arrays, _ = folder.read_segment(0)
     call = decode(folder.record["call"], arrays.__getitem__)
     journal = Journal(folder.path)
     with interruptible(folder.path, journal):
-        if call["verb"] == "saved":
+        if folder.is_final() or call["verb"] == "saved":
             run = mf.load(folder.path)
         else:
             options = {name: value for name, value in call["options"].items() if value is not None}
             verb = {"flow": mf.flow, "layers": mf.layers}[call["verb"]]
             run = verb(call["field"], call["measure"], **options, journal=journal, progress=watch.bars)
+        if run.outcome.kind == Ending.UNFINISHED.name:
+            raise FolderError(
+                f"the run that was being saved to {folder.path} was cut short",
+                safe="the first state alone",
+                remedy="save it again from Python, to another folder",
+            )
         write_results(folder, _found(run, folder.path, {}, watch, check=True))
 
 
@@ -164,7 +172,7 @@ def _run_one(experiment: Experiment, folder: RunFolder, record: dict[str, Any], 
     problem = build(experiment, experiment.folder)
     journal = Journal(folder.path, every=experiment.save.every, record=record)
     verb = {"flow": mf.flow, "layers": mf.layers}[problem.verb]
-    with _flushed(journal):
+    with flushed(journal):
         run = verb(problem.field, problem.measure, **problem.options, journal=journal, progress=watch.bars)
     figures, diagnostics = experiment.figures, experiment.diagnostics
     options = figures.model_dump() | {"numbers": diagnostics.numbers}
@@ -218,10 +226,12 @@ def _run_cases(experiment: Experiment, folder: RunFolder, record: dict[str, Any]
 
 
 def begin(folder: RunFolder, record: dict[str, Any]) -> None:
-    """Make a folder for several runs, if it is not there."""
-    if not folder.exists():
-        with disk.explained(folder.path, "nothing has been computed yet"):
+    """Make a folder for several runs, if it is not there. The caller holds its lock."""
+    with disk.explained(folder.path, "nothing has been computed yet"):
+        if not folder.exists():
             folder.create(provenance() | record | {"hash": record.get("experiment_hash")}, {})
+        elif not folder.manifest:  # its first segment was damaged
+            folder.add_segment({}, {})
 
 
 def write_results(folder: RunFolder, found: dict[str, Any]) -> None:
@@ -231,10 +241,10 @@ def write_results(folder: RunFolder, found: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _flushed(journal: Journal) -> Iterator[None]:
+def flushed(journal: Journal) -> Iterator[Journal]:
     """Write what a run has come to when it is interrupted."""
     try:
-        yield
+        yield journal
     except KeyboardInterrupt:
         journal.flush()
         raise
@@ -254,7 +264,7 @@ def interruptible(path: Path, journal: Journal | None = None) -> Iterator[None]:
     if main:
         signal.signal(signal.SIGTERM, stop)
     try:
-        with _flushed(journal) if journal is not None else contextlib.nullcontext():
+        with flushed(journal) if journal is not None else contextlib.nullcontext():
             yield
     except Interrupted as inner:  # of a case: the whole is what goes on
         raise Interrupted(path) from inner

@@ -20,9 +20,11 @@ from typing import Any
 import meanformer as mf
 
 from .. import _checks as checks
+from ..store import disk
+from ..store.errors import FolderError
 from ..store.folder import RunFolder
 from ..store.journal import EVERY, Journal
-from ..store.table import add_rows, rows_of
+from ..store.table import add_rows, results_of
 from .build import build
 from .config import Experiment, from_settings
 from .numbers import numbers_of
@@ -41,30 +43,23 @@ def run_sweep(experiment: Experiment, folder: RunFolder, record: dict[str, Any],
     assert experiment.sweep is not None
     axes = experiment.axes()
     begin(folder, record | {"axes": axes})
-    lock = folder.lock()
+    count = math.prod(len(values) for values in axes.values())
+    rows = {task: row for task, row in results_of(folder).items() if "error" not in row}
+    left = [task for task in range(count) if task not in rows]
+    workers = experiment.sweep.workers or (1 if len(left) < FEW else _cores())
+    fresh: list[dict[str, Any]] = []
+    written = time.monotonic()
     try:
-        rows = rows_of(folder)
-        count = math.prod(len(values) for values in axes.values())
-        left = [task for task in range(count) if task not in rows]
-        workers = experiment.sweep.workers or (1 if len(left) < FEW else _cores())
-        before = len(rows)
-        fresh: list[dict[str, Any]] = []
-        written = time.monotonic()
-        try:
-            for done, row in enumerate(_results(experiment, axes, left, folder.path, workers), start=before + 1):
-                fresh.append(row)
-                watch.stage(f"{done} of {count} runs", done / count)
-                if time.monotonic() - written > EVERY:
-                    add_rows(folder, fresh)
-                    _forget(folder.path, fresh, experiment.sweep.keep)
-                    fresh, written = [], time.monotonic()
-        finally:
-            if fresh:
-                add_rows(folder, fresh)
-                _forget(folder.path, fresh, experiment.sweep.keep)
+        for done, row in enumerate(_results(experiment, axes, left, folder.path, workers), start=len(rows) + 1):
+            fresh.append(row)
+            watch.stage(f"{done} of {count} runs", done / count)
+            if time.monotonic() - written > EVERY:
+                written = time.monotonic()
+                fresh = _keep(folder, fresh, experiment.sweep.keep)
     finally:
-        lock.release()
-    rows = rows_of(folder)
+        _keep(folder, fresh, experiment.sweep.keep)
+    rows = results_of(folder)
+    assert set(rows) == set(range(count))
     failed = [row for row in rows.values() if "error" in row]
     table = folder.table()
     watch.stage("figures", None)
@@ -79,6 +74,18 @@ def run_sweep(experiment: Experiment, folder: RunFolder, record: dict[str, Any],
         "failed": [{"task": row["task"], "error": row["error"]} for row in failed[:20]],
         "figures": drawn,
     }
+
+
+def _keep(folder: RunFolder, rows: list[dict[str, Any]], states: bool) -> list[dict[str, Any]]:
+    """Write results; without their states, the journals of their tasks are not needed any more. Nothing is left."""
+    with disk.undisturbed():
+        if rows:
+            with disk.explained(folder.path, "the runs whose numbers were written before"):
+                add_rows(folder, rows)
+            if not states:
+                for row in rows:
+                    shutil.rmtree(_folder(folder.path, row["task"]), ignore_errors=True)
+    return []
 
 
 def _cores() -> int:
@@ -177,6 +184,8 @@ def _run_task(experiment: Experiment, task: int, values: dict[str, Any], path: P
         seconds = time.monotonic() - began
         numbers = numbers_of(run, experiment.sweep.numbers or experiment.diagnostics.numbers)
         return {"task": task, "numbers": numbers, "seconds": seconds, "around": time.monotonic() - started - seconds}
+    except (FolderError, MemoryError):
+        raise  # not the task's fault: another time it may go well
     except checks.InputError as error:
         return {"task": task, "error": str(error), "seconds": time.monotonic() - started}
     except Exception:
@@ -185,10 +194,3 @@ def _run_task(experiment: Experiment, task: int, values: dict[str, Any], path: P
 
 def _folder(path: Path, task: int) -> Path:
     return path / "tasks" / f"{task:06d}"
-
-
-def _forget(path: Path, rows: list[dict[str, Any]], keep: bool) -> None:
-    """Remove the journals of tasks whose numbers are kept."""
-    if not keep:
-        for row in rows:
-            shutil.rmtree(_folder(path, row["task"]), ignore_errors=True)

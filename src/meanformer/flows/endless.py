@@ -71,7 +71,7 @@ def endless_run(
     call: tuple[Any, Any, dict[str, Any]],
 ) -> Trajectory:
     """March a Gaussian until its fate is known, or its steps are spent; save some of the states on the way."""
-    deadline = began + _checked(system, t0, save, stop, unused)
+    seconds = _checked(system, t0, save, stop, unused)
     count = DEFAULT_COUNT if save is None else checks.whole(save, "save", 2)
     # Fates are told in double precision, whatever the dtype of the start.
     rtol = float(checked_rtol(1e-8 if rtol is None else rtol, jnp.zeros(()).dtype))
@@ -91,7 +91,7 @@ def endless_run(
         watch.restore(earlier)
         began -= earlier.note["seconds"]
     with Progress(progress, 0, budget, "flow to its fate", "steps:") as bar:
-        while watch.goes_on and clock.monotonic() < deadline:
+        while watch.goes_on and clock.monotonic() - began < seconds:
             watch.advance(rtol)
             bar.update(int(watch.march.tries), int(watch.march.tries))
             row = float(watch.march.t), (watch.times[-1], watch.states[-1])

@@ -110,11 +110,18 @@ def host_run(
     known, kept = np.asarray(times), []
     stats: dict[str, Any] = {"steps": 0, "rejected": 0, "segments": 0}
     planner = Planner(accuracy, stats)
-    earlier = journal.resume(lambda: shell_of(system, observer, t0, discrete=False), (t, y, dt, planner.state(t, y)))
+    before = t, y
+
+    def carried() -> Any:
+        # The start of the last segment is asked for at the end of a sampled run alone.
+        return t, y, dt, planner.state(t, y), None if observer.tokens is None else before
+
+    earlier = journal.resume(lambda: shell_of(system, observer, t0, discrete=False), carried())
     if earlier is None and known[0] == float(t0):
         kept.append((float(t0), jax.tree.map(np.asarray, recorded(observer, system, t0, y))))
     if earlier is not None:
-        kept, (t, y, dt, planned), note = earlier
+        kept, (t, y, dt, planned, earlier_start), note = earlier
+        before = (t, y) if earlier_start is None else earlier_start
         stats |= note["stats"]
         planner.restore(note["planner"], planned, lambda k: pieces[k][0])
         number, ending = note["piece"], Ending(note["ending"])
@@ -122,7 +129,6 @@ def host_run(
         bar.update(float(t), stats["steps"])
     seen = 0 if earlier is None else len(kept)
     adjoint = diffrax.DirectAdjoint()
-    before = t, y
 
     while number < len(pieces) and ending == Ending.REACHED:
         piece, end = pieces[number]
@@ -161,7 +167,7 @@ def host_run(
             ending = Ending.STOPPED
         stats["seconds"] = clock.monotonic() - began
         note = {"stats": dict(stats), "piece": number, "ending": int(ending), "planner": planner.note()}
-        journal.keep(kept[seen:], (t, y, dt, planner.state(t, y)), note)
+        journal.keep(kept[seen:], carried(), note)
         seen = len(kept)
     stats["seconds"] = clock.monotonic() - began
     return _assemble(system, kept, t0, t, y, ending, stats, observer, before)

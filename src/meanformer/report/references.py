@@ -112,7 +112,11 @@ _OF_KIND = {
 
 
 def bibtex(key: str, version: str = "") -> str:
-    """The entry of a key; `meanformer` takes the version that was used."""
+    """The entry of a key, a comment that names it if it is not known here; `meanformer` takes the version that was
+    used.
+    """
+    if key not in BIBTEX:
+        return f"% no BibTeX known for {' '.join(key.split())}"
     return BIBTEX[key].replace("VERSION", version or "unknown")
 
 

@@ -21,7 +21,8 @@ def write_reproduction(paper: Mapping[str, Any], items: Sequence[Mapping[str, An
 
     **Arguments:**
 
-    - `paper`: "key", "title", "authors", "url", "bibtex"; optional "command", "versions", "machine", "created".
+    - `paper`: "key", "title", "authors", "url", "bibtex"; optional "quick", "seed", "command", "versions", "machine",
+      "created", "commit".
     - `items`: each "id", "title", "setting", "rows" ("claim", "reference", "ours", "tolerance", "verdict", "why"),
       "figures" ("name", "file", "caption"), "remarks", "seconds". Files are relative to the folder of `out`.
     - `out`: the file, or a folder for `report.html`.
@@ -40,6 +41,8 @@ def reproduction_page(paper: Mapping[str, Any], items: Sequence[Mapping[str, Any
     rows = [row for item in items for row in item.get("rows") or ()]
     counts = Counter(str(row.get("verdict")) for row in rows)
     summary = page.section("Verdicts")
+    if paper.get("quick"):
+        summary.note("The quick form: fewer draws, tokens and times. The full one takes longer and tells more.", "warn")
     if paper.get("url"):
         summary.text(f"Every claim of [{paper['key']}] that can be computed, computed anew. The paper: {paper['url']}")
     tiles: list[tuple[str, Any, str]] = [("claims", len(rows), f"in {len(items)} items")]
@@ -93,12 +96,18 @@ def _add_item(section: Section, item: Mapping[str, Any], folder: Path) -> None:
 
 
 def _add_reproduce(section: Section, paper: Mapping[str, Any]) -> None:
-    section.code(str(paper.get("command") or f"meanformer reproduce {paper.get('key')}"))
+    section.code(str(paper.get("command") or _command(paper)))
     versions = dict(paper.get("versions") or {})
-    rows = [(key, str(paper[key])) for key in ("created", "machine", "commit") if paper.get(key)]
+    rows = [(key, str(paper[key])) for key in ("seed", "created", "machine", "commit") if paper.get(key) is not None]
     rows += [(name, str(version)) for name, version in versions.items()]
     if rows:
         section.table(("", ""), rows)
+
+
+def _command(paper: Mapping[str, Any]) -> str:
+    """The command that computes this, where it was not kept."""
+    seed = f" --seed {paper['seed']}" if paper.get("seed") else ""
+    return f"meanformer reproduce {paper.get('key')}" + " --quick" * bool(paper.get("quick")) + seed
 
 
 def _duration(seconds: float) -> str:

@@ -29,11 +29,11 @@ TILES = (
     "steps",
     "seconds",
 )
+FILM = "animation"
 # Pictures that need the whole width of the page.
 WIDE = ("panels", "claims", "attention")
 # What the table of all cases shows; the rest of their numbers is folded away.
-COLUMNS = ("outcome", "time", "fate", "fate_time", "rank", "radius", "bound", "clusters", "effective_rank", "trace")
-COLUMNS += ("mass_lost", "steps", "seconds")
+COLUMNS = ("radius", "bound", "clusters", "fate", "rank", "effective_rank", "steps", "seconds", "outcome")
 # More cases than this have no section each: the table tells all.
 MOST_SECTIONS = 40
 
@@ -89,7 +89,8 @@ def run_page(folder: Path, record: Mapping[str, Any], results: Mapping[str, Any]
     page = Page(title, _subtitle(results), f"meanformer · {record.get('name', 'run')}", _foot(record))
     figures = (results or {}).get("figures") or []
     theory = [one for one in figures if one.get("name") == "claims"]
-    pictures = [one for one in figures if one.get("name") != "claims"]
+    films = _films(folder, results) if record.get("kind") == "cases" else []
+    pictures = films + [one for one in figures if one.get("name") != "claims"]
     _add_summary(page.section("Result"), folder, record, results)
     if pictures:
         _add_figures(page.section("Pictures"), folder, pictures)
@@ -122,17 +123,17 @@ def _add_summary(section: Section, folder: Path, record: Mapping[str, Any], resu
         return
     outcome = str(results.get("outcome") or "")
     fine = outcome.split(" ")[0] in ("REACHED", "STOPPED", "FATE_KNOWN")
-    if outcome:
+    if outcome and record.get("kind") != "sweep":  # a sweep has an outcome for each of its runs
         section.note(f"Outcome: {outcome}", "good" if fine else "warn")
     if results.get("fate"):
-        section.note(f"Fate: {results['fate']}", "good")
+        section.note(f"Fate: {results['fate']}", "warn" if str(results["fate"]).startswith("UNDECIDED") else "good")
     numbers = results.get("numbers") or {}
     tiles = [(_label(name), _value(numbers[name]), "") for name in TILES if numbers.get(name) is not None]
     if record.get("kind") == "cases":
         tiles.insert(0, ("cases", len(results.get("rows") or []), ""))
     if record.get("kind") == "sweep":
         tiles.insert(0, ("runs", _sweep_size((record.get("experiment") or {}).get("sweep") or {}), ""))
-    bounded = [check for check in results.get("checks") or [] if check.get("holds") is not None]
+    bounded = _bounded(results.get("checks"))
     if bounded:
         good = sum(bool(check["holds"]) for check in bounded)
         tiles.insert(0, ("claims that hold", f"{good} of {len(bounded)}", ""))
@@ -198,7 +199,7 @@ def _add_figures(section: Section, folder: Path, figures: list[dict[str, Any]]) 
 
 def add_checks(section: Block, checks: list[dict[str, Any]]) -> None:
     """The claims of the theory about a run, with verdicts."""
-    bounded = [check for check in checks if check.get("holds") is not None]
+    bounded = _bounded(checks)
     broken = [check for check in bounded if not check["holds"]]
     if broken:
         section.note(f"{len(broken)} of {len(bounded)} bounds of the theory are violated: see the table.", "bad")
@@ -206,29 +207,48 @@ def add_checks(section: Block, checks: list[dict[str, Any]]) -> None:
         section.text("Each claim is an inequality: measured $\\leq$ bound. The slack is one minus their ratio.")
     rows = []
     for check in checks:
-        holds, slack = check.get("holds"), check.get("slack")
-        word = "no claim" if holds is None else "holds" if holds else "fails"
-        percent = f"{100 * slack:.3g} %" if holds is not None and slack is not None else ""
+        slack, claimed = check.get("slack"), check in bounded
+        word = "no claim" if not claimed else "holds" if check["holds"] else "fails"
+        percent = f"{100 * slack:.3g} %" if claimed and slack is not None else ""
         measured, bound = check.get("measured"), check.get("bound")
         rows.append((check.get("claim", ""), measured, bound, percent, verdict(word), check.get("why") or ""))
     section.table(("claim", "measured", "bound", "slack", "verdict", "remark"), rows)
+
+
+def _bounded(checks: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """The claims that have a finite bound: of the others there is nothing to hold."""
+    return [check for check in checks or [] if check.get("holds") is not None and check.get("bound") is not None]
 
 
 def _add_cases(section: Section, folder: Path, results: Mapping[str, Any] | None) -> None:
     """A table of all cases, and a short section each."""
     rows = (results or {}).get("rows") or []
     if rows:
-        _add_rows(section, rows, [name for name in NUMBERS if name in COLUMNS])
+        _add_rows(section, rows, list(COLUMNS))
         _add_rows(section.details("All numbers of all cases"), rows, list(NUMBERS))
-    cases = folder / "cases"
-    listed = [row["name"] for row in rows]
-    listed += sorted(path.name for path in cases.glob("[!.]*/") if path.name not in listed)
-    for name in listed[:MOST_SECTIONS]:
-        inner = cases / name
-        if not (inner / "run.json").is_file():
-            continue
+    for inner in _case_folders(folder, results):
         record, outcome = read(inner)
-        _add_case(section.section(record.get("title") or name), inner, record, outcome)
+        _add_case(section.section(record.get("title") or inner.name), inner, record, outcome)
+
+
+def _case_folders(folder: Path, results: Mapping[str, Any] | None) -> list[Path]:
+    """The folders of the cases that have a section, in the order of the experiment."""
+    cases = folder / "cases"
+    listed = [row["name"] for row in (results or {}).get("rows") or []]
+    listed += sorted(path.name for path in cases.glob("[!.]*/") if path.name not in listed)
+    return [cases / name for name in listed[:MOST_SECTIONS] if (cases / name / "run.json").is_file()]
+
+
+def _films(folder: Path, results: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """The films of the cases, as figures of the whole."""
+    films = []
+    for inner in _case_folders(folder, results):
+        record, found = read(inner)
+        for one in (found or {}).get("figures") or []:
+            if one.get("name") == FILM:
+                caption = f"{record.get('title') or inner.name}: {one.get('caption') or 'a film'}"
+                films.append(one | {"file": f"cases/{inner.name}/{one['file']}", "caption": caption})
+    return films
 
 
 def _add_rows(block: Block, rows: list[dict[str, Any]], names: list[str]) -> None:
@@ -255,12 +275,13 @@ def _add_case(section: Section, folder: Path, record: Mapping[str, Any], results
         text.text(f"Outcome: {results['outcome']}." if results.get("outcome") else "")
         text.text(f"Fate: {results['fate']}." if results.get("fate") else "")
         checks = results.get("checks") or []
-        bounded = [check for check in checks if check.get("holds") is not None]
+        bounded = _bounded(checks)
         broken = [check for check in bounded if not check["holds"]]
         if bounded:
             text.badges([verdict("fails" if broken else "holds")])
             add_checks(text.details(f"{len(bounded)} bounds of the theory, {len(broken)} violated"), checks)
-    figures = (results or {}).get("figures") or []
+    # The film of a case is among the pictures of all.
+    figures = [one for one in (results or {}).get("figures") or [] if one.get("name") != FILM]
     section.beside(text, [(folder / one["file"], str(one.get("caption") or "")) for one in figures[:1]])
     _add_figures(section, folder, figures[1:])
 

@@ -39,6 +39,7 @@ _WEIGHTS = {  # the exponent or the weight of a pair, with its temperature
     "unnormalised": r"e^{Qx\cdot Ky%s}",
     "linear": r"(Qx\cdot Ky)%s",
 }
+_GRAM = r"W^\top W"
 _MATRICES = ("Q", "K", "V", "W", "M", "W1", "W2", "O")
 
 
@@ -128,6 +129,8 @@ def _matrix(value: Any, name: str) -> str:
     if rows is not None:
         norm = math.sqrt(sum(x * x for row in rows for x in row))
         return f"{len(rows)} × {len(rows[0])} matrix, " + str(formula(rf"\|{name[0]}\|_F={number_tex(norm)}"))
+    if isinstance(value, Mapping) and "gram" in value:
+        return f"{formula(_factor_tex(_scale(value)) + _GRAM)}, {formula('W=')}{_matrix(value['gram'], 'W')}"
     tex = _matrix_tex(value)
     return str(formula(tex)) if tex else html.escape(_matrix_words(value))
 
@@ -145,13 +148,12 @@ def _matrix_tex(value: Any) -> str:
     if isinstance(value, str):
         return {"identity": "I", "zero": "0"}.get(value, "")
     if isinstance(value, int | float):
-        return "I" if value == 1 else "-I" if value == -1 else rf"{number_tex(value)}\,I"
+        return _factor_tex(value) + "I"
     if not isinstance(value, Mapping):
         return ""
-    scale = value.get("scale", 1.0)
-    factor = "" if scale in (None, 1, 1.0) else "-" if scale == -1 else rf"{number_tex(scale)}\,"
+    factor = _factor_tex(_scale(value))
     if "identity" in value:
-        return _matrix_tex(value["identity"])
+        return _factor_tex(_scale(value) * value["identity"]) + "I"
     if "diagonal" in value and len(value["diagonal"]) <= 8:
         return factor + r"\mathrm{diag}(" + r",\,".join(number_tex(x) for x in value["diagonal"]) + ")"
     if "rotation" in value:
@@ -161,20 +163,31 @@ def _matrix_tex(value: Any) -> str:
     return ""
 
 
+def _scale(value: Mapping[str, Any]) -> float:
+    """The factor of a matrix that is written as a table."""
+    scale = value.get("scale")
+    return 1.0 if scale is None else float(scale)
+
+
+def _factor_tex(factor: float) -> str:
+    """A factor in front of a matrix: nothing for 1."""
+    return "" if factor == 1 else "-" if factor == -1 else rf"{number_tex(factor)}\,"
+
+
 def _matrix_words(value: Any) -> str:
+    """A matrix that is told by where it comes from, with its factor in front."""
     if not isinstance(value, Mapping):
         return str(value)
+    scale = _scale(value)
+    factor = "" if scale == 1 else "− " if scale == -1 else f"{number_text(scale)} · "
     if "random" in value:
         shape = value.get("shape")
         words = f"random ({value['random']})" + (f", {shape[0]} × {shape[1]}" if shape else "")
-        words += f", seed {value['seed']}" if value.get("seed") is not None else ""
-        scale = value.get("scale")
-        return words + (f", scale {number_text(scale)}" if scale not in (None, 1, 1.0) else "")
+        return factor + words + (f", seed {value['seed']}" if value.get("seed") is not None else "")
     if "file" in value:
-        return f"from {value['file']}"
-    if "gram" in value:
-        return f"WᵀW, W {_matrix_words(value['gram'])}"
-    return ", ".join(f"{key} {inner}" for key, inner in value.items() if inner is not None)
+        return f"{factor}the matrix in {value['file']}"
+    known = {key: inner for key, inner in value.items() if key != "scale" and inner is not None}
+    return factor + ", ".join(f"{key} {inner}" for key, inner in known.items())
 
 
 def measure_words(settings: Mapping[str, Any]) -> str:

@@ -6,11 +6,14 @@ when it is read; a function is kept by its name alone, and says so when it is ca
 
 import dataclasses
 import enum
+import functools
 import hashlib
 import importlib
 import inspect
 import json
 import math
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +25,7 @@ from .. import _checks as checks
 
 # Arrays with no more numbers than this are written into the JSON, where people can read them.
 INLINE = 64
-# Classes may come from these packages.
+# Modules of these packages are imported to find a class.
 PACKAGES = ("meanformer", "diffrax")
 
 Sink = Callable[[np.ndarray], Any]
@@ -32,8 +35,8 @@ Source = Callable[[Any], np.ndarray]
 class Missing:
     """A function that was not kept."""
 
-    def __init__(self, name: str):
-        self.name = name
+    def __init__(self, name: str, code: str = ""):
+        self.name, self.code = name, code
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         checks.refuse(
@@ -62,20 +65,18 @@ def encode(node: Any, sink: Sink) -> Any:
         return {"tuple": [encode(item, sink) for item in node]}
     if isinstance(node, dict) and all(isinstance(key, str) for key in node):
         return {"dict": {key: encode(value, sink) for key, value in node.items()}}
-    if dataclasses.is_dataclass(node) and not isinstance(node, type) and _known(type(node)):
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
         names = [field.name for field in dataclasses.fields(node) if hasattr(node, field.name)]
         return {"class": _name(type(node)), "fields": {name: encode(getattr(node, name), sink) for name in names}}
     if isinstance(node, Missing):
-        return {"function": node.name}
+        return {"function": node.name, "code": node.code}
     if callable(node):
-        code = getattr(node, "__code__", None)
-        digest = "" if code is None else hashlib.sha256(code.co_code + repr(code.co_consts).encode()).hexdigest()[:12]
-        return {"function": getattr(node, "__qualname__", type(node).__name__), "code": digest}
+        return {"function": getattr(node, "__qualname__", type(node).__name__), "code": _digest_of_function(node)}
     checks.refuse(
         "a run folder keeps numbers, arrays, fields and measures",
         got=checks.described(node),
         expected="what mf.flow and mf.layers take",
-        remedy="give plain numbers, or run without a journal",
+        remedy='give plain numbers, a solver by its name (solver="kvaerno5"), or run without a journal',
     )
 
 
@@ -103,7 +104,7 @@ def decode(node: Any, source: Source) -> Any:
     if "enum" in node:
         return _class(node["enum"])(node["value"])
     if "function" in node:
-        return Missing(node["function"])
+        return Missing(node["function"], node.get("code", ""))
     for kind, make in (("jax", jnp.asarray), ("numpy", np.asarray)):
         if kind in node:
             value = node[kind]
@@ -114,6 +115,8 @@ def decode(node: Any, source: Source) -> Any:
 
 def _decode_object(node: dict[str, Any], source: Source) -> Any:
     cls = _class(node["class"])
+    if cls is None:
+        return Missing(node["class"])
     made = object.__new__(cls)
     for field in dataclasses.fields(cls):
         if field.name in node["fields"]:
@@ -128,41 +131,82 @@ def _decode_object(node: dict[str, Any], source: Source) -> Any:
     return made
 
 
-def _known(cls: type) -> bool:
-    return cls.__module__.split(".")[0] in PACKAGES
-
-
 def _name(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
-def _class(name: str) -> type:
+def _class(name: str) -> Any:
+    """The class of a name. Modules of our packages are imported; a class of a user is found if its module is loaded,
+    else it is None: nobody else's code runs because a folder names it.
+    """
     module, _, qualname = name.partition(":")
+    ours = module.split(".")[0] in PACKAGES
     found: Any = None
-    if module.split(".")[0] in PACKAGES:
-        try:
-            found = importlib.import_module(module)
-            for part in qualname.split("."):
-                found = getattr(found, part)
-        except (ImportError, AttributeError):
-            found = None
-    data = inspect.isclass(found) and (dataclasses.is_dataclass(found) or issubclass(found, enum.Enum))
-    if not data or not _known(found):
+    try:
+        found = importlib.import_module(module) if ours else sys.modules.get(module)
+        for part in qualname.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError):
+        found = None
+    if inspect.isclass(found) and (dataclasses.is_dataclass(found) or issubclass(found, enum.Enum)):
+        return found
+    if ours:
         checks.refuse(
             "a run folder names a class that is not known",
             got=name,
             expected=f"a class of {' or '.join(PACKAGES)}, of this version",
             remedy="read the folder with the version of meanformer that wrote it (see run.json)",
         )
-    return found
+    return None
+
+
+def _digest(values: np.ndarray) -> str:
+    words = f"{values.dtype}{values.shape}".encode()
+    return hashlib.sha256(words + np.ascontiguousarray(values).tobytes()).hexdigest()
+
+
+def _digest_of_function(function: Any) -> str:
+    """A hash of what a function does: its code, constants, defaults, and the values that it closes over."""
+    seen: set[int] = set()
+
+    def of(node: Any) -> Any:
+        if id(node) in seen:
+            return "again"
+        if isinstance(node, functools.partial):
+            return ["partial", of(node.func), of(node.args), of(node.keywords)]
+        if inspect.ismethod(node):
+            return ["method", of(node.__func__), of(node.__self__)]
+        if inspect.isbuiltin(node) or isinstance(node, (type, np.ufunc)):
+            return ["name", getattr(node, "__module__", ""), node.__name__]
+        node = inspect.unwrap(node) if callable(node) else node  # jitted functions
+        if inspect.isfunction(node):
+            seen.add(id(node))
+            cells = [cell.cell_contents for cell in node.__closure__ or ()]
+            return [of(node.__code__), of(node.__defaults__), of(node.__kwdefaults__), of(cells)]
+        if isinstance(node, types.CodeType):
+            names = [list(part) for part in (node.co_names, node.co_varnames, node.co_freevars)]
+            return [node.co_code.hex(), names, [of(constant) for constant in node.co_consts]]
+        if isinstance(node, (list, tuple)):
+            return [of(item) for item in node]
+        if isinstance(node, (set, frozenset)):
+            return sorted(json.dumps(of(item)) for item in node)
+        if isinstance(node, dict):
+            return {str(key): of(value) for key, value in node.items()}
+        if isinstance(node, (bytes, complex)) or node is ...:
+            return repr(node)
+        if callable(node) and not dataclasses.is_dataclass(node):
+            checks.refuse(
+                "a journal must know what a function does",
+                got=checks.described(node),
+                expected="a function, or an equinox.Module",
+                remedy="give a plain function, or run without a journal",
+            )
+        return encode(node, _digest)
+
+    return hashlib.sha256(json.dumps(of(function), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def fingerprint(*nodes: Any) -> str:
     """A hash of everything that is encoded: the same inputs give the same words, in every process."""
-
-    def digest(values: np.ndarray) -> str:
-        words = f"{values.dtype}{values.shape}".encode()
-        return hashlib.sha256(words + np.ascontiguousarray(values).tobytes()).hexdigest()
-
-    text = json.dumps([encode(node, digest) for node in nodes], sort_keys=True)
+    text = json.dumps([encode(node, _digest) for node in nodes], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

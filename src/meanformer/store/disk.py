@@ -9,6 +9,8 @@ import errno
 import json
 import os
 import shutil
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -73,7 +75,9 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     remove(temporary)
     try:
-        folders = {temporary, *((temporary / name).parent for name in files)}
+        parts = [(temporary / name).parent for name in files]
+        folders = {temporary, *(folder for part in parts for folder in (part, *part.parents))}
+        folders = {folder for folder in folders if folder.is_relative_to(temporary)}
         for folder in sorted(folders):
             folder.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
@@ -97,5 +101,30 @@ def remove(path: Path) -> None:
 def make_folder(path: Path) -> None:
     """Make a folder, with its name on the disk."""
     if not path.is_dir():
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
         _flush(path.parent)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let Ctrl-C, and the system's wish to end the process, wait until something is written."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[int, Any]] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in handlers.items() if handler is not None}
+    for number in handlers:
+        signal.signal(number, lambda *event: came.append(event))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for number, frame in came[:1]:
+        handler = handlers[signal.Signals(number)]
+        if callable(handler):
+            handler(number, frame)
+        elif handler == signal.SIG_DFL:
+            os.kill(os.getpid(), number)

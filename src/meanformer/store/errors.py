@@ -1,5 +1,8 @@
 """What goes wrong with run folders. Nothing here imports JAX."""
 
+from functools import partial
+from typing import Any
+
 
 class FolderError(RuntimeError):
     """A run folder that cannot be read or written; the message says what is wrong, what is safe and what to do."""
@@ -7,3 +10,6 @@ class FolderError(RuntimeError):
     def __init__(self, what: str, *, safe: str, remedy: str):
         self.what, self.safe, self.remedy = what, safe, remedy
         super().__init__(f"{what}\n  safe:     {safe}\n  remedy:   {remedy}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(FolderError, safe=self.safe, remedy=self.remedy), (self.what,)

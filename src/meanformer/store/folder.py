@@ -54,12 +54,26 @@ class RunFolder:
     def status(self) -> str:
         """Either "done" or "unfinished"."""
         results = self.results
-        return "done" if results is not None and results.get("status") == "done" else "unfinished"
+        if results is not None:
+            return "done" if results.get("status") == "done" else "unfinished"
+        started_in_python = self.exists() and self.record.get("experiment") is None and self.record["kind"] == "flow"
+        return "done" if started_in_python and self.is_final() else "unfinished"
+
+    def is_final(self) -> bool:
+        """Whether the last segment of a run is its end."""
+        listed = self.manifest
+        return bool(listed) and "final" in self.read_segment(len(listed) - 1, listed)[1]
 
     @property
     def manifest(self) -> list[dict[str, Any]]:
         """The segments that are whole, in order."""
         content = self._json("manifest.json")
+        if content is None and self.exists():
+            raise FolderError(
+                f"{self.path} has lost its manifest.json",
+                safe="nothing that can be told apart from what was cut short",
+                remedy=f"restore the file from a copy, or begin anew: meanformer resume {self.path} --discard-damaged",
+            )
         return [] if content is None else content["segments"]
 
     @property
@@ -116,9 +130,12 @@ class RunFolder:
         listed.append({"name": name, "crc32": zlib.crc32(about)})
         disk.write_json(self.path / "manifest.json", {"segments": listed})
 
-    def read_segment(self, number: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """The arrays and the note of a segment that is listed, checked against their sums."""
-        entry = self.manifest[number]
+    def read_segment(
+        self, number: int, listed: list[dict[str, Any]] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """The arrays and the note of a segment that is `listed` (in the manifest), checked against their sums."""
+        listed = self.manifest if listed is None else listed
+        entry = listed[number]
         folder = self.path / "segments" / entry["name"]
         try:
             about = (folder / "segment.json").read_bytes()
@@ -133,23 +150,47 @@ class RunFolder:
         except OSError as error:
             raise FolderError(
                 f"segment {entry['name']} of {self.path} is damaged: {error}",
-                safe=f"the segments before it are listed and separate: {number} of {len(self.manifest)}",
+                safe=f"the segments before it are listed and separate: {number} of {len(listed)}",
                 remedy=f"go on from there: meanformer resume {self.path} --discard-damaged",
             ) from error
         return from_files(files), content["note"]
 
-    def discard_from(self, number: int) -> None:
-        """Forget the segments from `number` on."""
-        disk.write_json(self.path / "manifest.json", {"segments": self.manifest[:number]})
+    def discard_damaged(self) -> int | None:
+        """Forget the first segment that cannot be read, and those after it; its number, None if all are whole."""
+        lock = self.lock()
+        try:
+            listed = [] if self._json("manifest.json") is None else self.manifest
+            for number in range(len(listed)):
+                try:
+                    self.read_segment(number, listed)
+                except FolderError:
+                    break
+            else:
+                if listed:
+                    return None
+                number = 0
+            (self.path / "results.json").unlink(missing_ok=True)  # first: what is not whole is not done
+            disk.write_json(self.path / "manifest.json", {"segments": listed[:number]})
+            return number
+        finally:
+            lock.close()
 
-    def discard_damaged(self) -> None:
-        """Forget the first segment that cannot be read, and those after it."""
-        for number in range(len(self.manifest)):
-            try:
-                self.read_segment(number)
-            except FolderError:
-                self.discard_from(number)
-                return
+    def remove(self) -> None:
+        """Remove the run, and with it the folder; a folder with other things in it is refused, and left as it is."""
+        known = {"run.json", "manifest.json", "results.json", "report.html", "segments", "figures", "cases", "tasks"}
+        others = [p.name for p in self.path.iterdir() if p.name not in known | {"items"} and not p.name.startswith(".")]
+        if others or "format" not in self.record:
+            raise FolderError(
+                f"{self.path} holds other things than a run: {', '.join(sorted(others)[:5]) or 'a strange run.json'}",
+                safe="nothing was removed",
+                remedy="move them away, or choose another folder with --out",
+            )
+        lock = self.lock()
+        hidden = self.path.with_name(f".{self.path.name}.removed")  # at one stroke: no half of a run stays behind
+        disk.remove(hidden)
+        self.path.replace(hidden)
+        lock.close()
+        disk.remove(hidden)
 
     def lock(self) -> "Lock":
         """The right to write, until it is released or the process ends."""
@@ -176,7 +217,7 @@ class Lock:
                 remedy="wait for it, or choose another folder with --out",
             ) from error
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Let others write."""
         self._file.close()
 

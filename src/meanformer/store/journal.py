@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,8 @@ class Journal(AbstractJournal):
         self.folder, self.every, self.extra = RunFolder(path), float(every), dict(record or {})
         self.late = late and not self.folder.exists()
         self._postponed: list[Callable[[], Any]] = []
-        self._rows: list[tuple[float, Any]] = []
-        self._pending: tuple[Any, dict[str, Any]] | None = None
+        # Rows that are not written, with the state and the note after them: one value, which changes at one stroke.
+        self._pending: tuple[list[tuple[float, Any]], Any, dict[str, Any]] | None = None
         self._streamed, self._written, self._clock = True, 0, time.monotonic()
 
     @property
@@ -57,27 +58,46 @@ class Journal(AbstractJournal):
             self._postponed = [lambda: self.begin(verb, field, measure, options)]
             return None
         call = {"verb": verb, "field": field, "measure": measure, "options": options}
-        print_of_call = fingerprint(call)
-        if self.folder.exists():
-            found = self.folder.record
-            if found.get("hash") != print_of_call:
-                checks.refuse(
-                    f"{self.path} holds another run",
-                    got=f"a {found.get('kind', 'run')} of {found.get('created', 'an earlier time')} with other inputs",
-                    expected="the folder of this very call, or an empty one",
-                    remedy="choose another folder, or remove this one",
-                )
-            entries = self.folder.manifest
-            if entries and self.folder.read_segment(len(entries) - 1)[1].get("final"):
-                return load(self.path)
+        name = fingerprint(call)
+        if self._is_done(name):
+            return load(self.path)
         with self._explained("nothing has been computed yet"):
             self._lock = self.folder.lock()
+            if self._is_done(name):  # by another process, in between
+                self.close()
+                return load(self.path)
+            arrays: dict[str, np.ndarray] = {}
+            encoded = encode(call, _into(arrays, "call"))
             if not self.folder.exists():
-                arrays: dict[str, np.ndarray] = {}
-                record = {"kind": "flow", **provenance(), **self.extra, "hash": print_of_call}
-                record["call"] = encode(call, _into(arrays, "call"))
-                self.folder.create(record, arrays)
+                self.folder.create(
+                    {"kind": "flow", **provenance(), **self.extra, "hash": name, "call": encoded}, arrays
+                )
+            elif not self.folder.manifest:  # its first segment was damaged
+                self.folder.add_segment(arrays, {})
         return None
+
+    def _is_done(self, name: str) -> bool:
+        """Whether the folder holds the finished run of a call; a folder of another call is refused."""
+        if not self.folder.exists():
+            return False
+        found = self.folder.record
+        if found.get("hash") != name:
+            checks.refuse(
+                f"{self.path} holds another run",
+                got=f"a {found.get('kind', 'run')} of {found.get('created', 'an earlier time')} with other inputs",
+                expected="the folder of this very call, or an empty one",
+                remedy="choose another folder, or remove this one",
+            )
+        if self.folder.is_final():
+            return True
+        differ = [n for n, v in provenance()["versions"].items() if v != found.get("versions", {}).get(n)]
+        if differ:
+            warnings.warn(
+                f"{self.path} was begun with other versions of {', '.join(differ)}: the bits may differ from those of "
+                "an uninterrupted run",
+                stacklevel=4,
+            )
+        return False
 
     def resume(self, shell: Callable[[], Trajectory], state: Any, row: Any = None) -> Kept | None:
         self._streamed, self._clock = row is None, time.monotonic()
@@ -98,8 +118,9 @@ class Journal(AbstractJournal):
         start = shell() if row is None else None
         example = row if start is None else (jax.tree.map(lambda a: a[0], start.saved), start.statistics)
         treedef, note, arrays = jax.tree.structure(example), {}, {}
+        listed = self.folder.manifest
         for number in range(2, count):
-            arrays, note = self.folder.read_segment(number)
+            arrays, note = self.folder.read_segment(number, listed)
             rows += rows_of(arrays, treedef)
         self._written = len(rows)
         leaves, structure = jax.tree.flatten(state)
@@ -110,44 +131,43 @@ class Journal(AbstractJournal):
         return Kept(rows, jax.tree.unflatten(structure, kept), note["note"])
 
     def keep(self, rows: list[tuple[float, Any]], state: Any, note: dict[str, Any]) -> None:
-        self._rows += rows
-        self._pending = state, note
+        earlier = [] if self._pending is None else self._pending[0]
+        self._pending = [*earlier, *rows], state, note
         if time.monotonic() - self._clock >= self.every:
             self.flush()
 
     def flush(self) -> None:
         """Write what has not been written."""
-        if self._pending is None:
-            return
-        if self.late:
-            self.late = False
-            for step in self._postponed:
-                step()
-        state, note = self._pending
-        arrays = _stacked(self._rows)
-        arrays |= {f"state/{k}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(state))}
-        with self._explained(f"all that was written before: {self._written} saved states"):
-            self.folder.add_segment(arrays, {"note": note, "time": self._rows[-1][0] if self._rows else None})
-        self._written += len(self._rows)
-        self._rows, self._pending, self._clock = [], None, time.monotonic()
+        with disk.undisturbed():
+            if self._pending is None:
+                return
+            if self.late:
+                self.late = False
+                for step in self._postponed:
+                    step()
+            (rows, state, note), self._pending = self._pending, None
+            arrays = _stacked(rows)
+            arrays |= {f"state/{k}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(state))}
+            with self._explained(f"all that was written before: {self._written} saved states"):
+                self.folder.add_segment(arrays, {"note": note})
+            self._written, self._clock = self._written + len(rows), time.monotonic()
 
     def finish(self, run: Trajectory) -> None:
         if self.late:
             return
-        done = self._written + len(self._rows) if self._streamed else 0
-        fresh = self._rows + _rows_from(run, done) if self._streamed else _rows_from(run, 0)
-        arrays = _stacked(fresh)
-        ended = encode(dataclasses.replace(run, stored=None), _into(arrays, "final"))
-        note = {"final": ended, "streamed": self._streamed}
-        with self._explained(f"all that was written before: {self._written} saved states"):
-            self.folder.add_segment(arrays, note)
-        self._rows, self._pending = [], None
-        self.close()
+        with disk.undisturbed():
+            # What is pending is a part of the run.
+            self._pending = None
+            arrays = _stacked(_rows_from(run, self._written if self._streamed else 0))
+            ended = encode(dataclasses.replace(run, stored=None), _into(arrays, "final"))
+            with self._explained(f"all that was written before: {self._written} saved states"):
+                self.folder.add_segment(arrays, {"final": ended, "streamed": self._streamed})
+            self.close()
 
     def close(self) -> None:
         """Give the folder free."""
         if self._lock is not None:
-            self._lock.release()
+            self._lock.close()
             self._lock = None
 
     def __del__(self) -> None:
@@ -191,7 +211,8 @@ def save(run: Trajectory, path: str | Path) -> Path:
             expected="a run with known numbers",
             remedy="save outside of jit, vmap and grad, one run at a time",
         )
-    if journal.begin("saved", run.field, run.system, {"times": run.times, "last": run.last}) is None:
+    content = {"times": run.times, "last": run.last, "digest": fingerprint(run.saved, run.statistics)}
+    if journal.begin("saved", run.field, run.system, content) is None:
         journal.resume(lambda: _start_of(run), ())
         journal.finish(run)
     return journal.path

@@ -55,6 +55,8 @@ def _unfinished(folder: RunFolder, count: int) -> Trajectory:
     if count == 2 or not note["streamed"]:
         return shell
     times, saved, statistics = _rows(folder, (shell.saved, shell.statistics), 2, count)
+    if not len(times):
+        return shell
     times = jnp.asarray(times, shell.times.dtype)
     return dataclasses.replace(
         shell,
@@ -69,8 +71,11 @@ def _unfinished(folder: RunFolder, count: int) -> Trajectory:
 
 def _rows(folder: RunFolder, example: Any, first: int, count: int) -> tuple[np.ndarray, Any, Any]:
     """Times, saved states and statistics of the segments from `first` on; `example` shows how they are made up."""
-    parts = [folder.read_segment(number)[0] for number in range(first, count)]
+    listed = folder.manifest
+    parts = [folder.read_segment(number, listed)[0] for number in range(first, count)]
     parts = [arrays for arrays in parts if arrays["times"].size]
+    if not parts:  # no save time has been reached
+        return np.zeros(0), None, None
     treedef = jax.tree.structure(example)
     leaves = [np.concatenate([arrays[f"rows/{k}"] for arrays in parts]) for k in range(treedef.num_leaves)]
     saved, statistics = jax.tree.map(jnp.asarray, jax.tree.unflatten(treedef, leaves))

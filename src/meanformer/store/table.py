@@ -17,11 +17,12 @@ def add_rows(folder: RunFolder, rows: Sequence[dict[str, Any]]) -> None:
     folder.add_segment({}, {"rows": list(rows)})
 
 
-def rows_of(folder: RunFolder) -> dict[int, dict[str, Any]]:
+def results_of(folder: RunFolder) -> dict[int, dict[str, Any]]:
     """The results so far, by the number of the task."""
     rows: dict[int, dict[str, Any]] = {}
-    for number in range(1, len(folder.manifest)):
-        rows |= {row["task"]: row for row in folder.read_segment(number)[1]["rows"]}
+    listed = folder.manifest
+    for number in range(1, len(listed)):
+        rows |= {row["task"]: row for row in folder.read_segment(number, listed)[1]["rows"]}
     return rows
 
 
@@ -32,7 +33,7 @@ def read_table(folder: RunFolder) -> "xarray.Dataset":
     record = folder.record
     axes: dict[str, list[Any]] = record["axes"]
     shape = tuple(len(values) for values in axes.values())
-    rows = rows_of(folder)
+    rows = results_of(folder)
     names = list(dict.fromkeys(name for row in rows.values() for name in row.get("numbers", {})))
     data = {}
     for name in names:

@@ -1,5 +1,6 @@
 """Running a reproduction: item after item, each kept as soon as it is done, then the table of all."""
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -12,6 +13,7 @@ from ... import _checks as checks
 from ...plots.export import save_figure
 from ...store import disk
 from ...store.folder import RunFolder
+from ...store.provenance import provenance
 from ..runner import QUIET, Watch, begin, check_free, interruptible
 from . import paper as paper_of
 from .base import Budget, Found, Item, Paper
@@ -29,32 +31,48 @@ def reproduce(
 ) -> RunFolder:
     """Compute the items of a paper (all of them by default) into the folder `path`, or go on with it there."""
     paper = paper_of(key)
-    chosen = _chosen(paper, items)
+    chosen = chosen_items(paper, items)
     folder = RunFolder(path)
     settings = {"paper": key, "quick": quick, "seed": seed}
     mark = json.dumps(settings, sort_keys=True)  # items may be added to a folder later
     check_free(folder, mark)
-    began = time.monotonic()
-    with interruptible(folder.path):
-        about = {"kind": "reproduction", "name": key, "title": paper.title, "about": "", "command": command}
+    with interruptible(folder.path), contextlib.closing(folder.lock()):
+        about: dict[str, Any] = {
+            "kind": "reproduction",
+            "name": key,
+            "title": paper.title,
+            "about": "",
+            "command": command,
+        }
         about |= {"quick": quick, "seed": seed, "cites": [key], "experiment": None, "source": None}
-        begin(folder, about | {"experiment_hash": mark, "items": [item.id for item in chosen]})
-        lock = folder.lock()
-        try:
-            total = sum(item.minutes[0 if quick else 1] for item in chosen)
-            spent = 0.0
-            for item in chosen:
-                share = item.minutes[0 if quick else 1] / total
-                if not _file(folder, item).exists():
-                    _compute(item, folder, quick, seed, _part(watch, item, spent, share))
-                spent += share
-        finally:
-            lock.release()
-        _write(paper, _done(paper, folder), folder, time.monotonic() - began)
+        about |= {"experiment_hash": mark, "items": [item.id for item in chosen]}
+        begin(folder, about)
+        asked = dict.fromkeys([*folder.record["items"], *about["items"]])
+        disk.write_json(folder.path / "run.json", folder.record | {"items": list(asked)})
+        total = sum(item.minutes[0 if quick else 1] for item in chosen)
+        spent = 0.0
+        for item in chosen:
+            share = item.minutes[0 if quick else 1] / total
+            if not _is_done(folder, item):
+                _compute(item, folder, quick, seed, _part(watch, item, spent, share))
+            spent += share
+        _write(paper, folder)
     return folder
 
 
-def _chosen(paper: Paper, items: Sequence[str] | None) -> list[Item]:
+def _is_done(folder: RunFolder, item: Item) -> bool:
+    """Whether an item was computed, by these versions."""
+    file = _file(folder, item)
+    return file.exists() and json.loads(file.read_text()).get("made_by") == _made_by()
+
+
+def _made_by() -> dict[str, Any]:
+    made = provenance()
+    return {"versions": made["versions"], "commit": made["commit"]}
+
+
+def chosen_items(paper: Paper, items: Sequence[str] | None) -> list[Item]:
+    """The items that are asked for, all by default."""
     for name in items or ():
         checks.one_of(name, f"this item of {paper.key}", paper.items)
     return [item for name, item in paper.items.items() if not items or name in items]
@@ -84,7 +102,7 @@ def _compute(item: Item, folder: RunFolder, quick: bool, seed: int, watch: Watch
         figures.append({"name": picture.name, "file": f"figures/{file.name}", "caption": picture.caption})
     rows = [{name: _plain(value) for name, value in dataclasses.asdict(row).items()} for row in found.rows]
     content = {"id": item.id, "title": item.title, "setting": item.setting, "rows": rows, "figures": figures}
-    content |= {"remarks": found.remarks, "seconds": time.monotonic() - began}
+    content |= {"remarks": found.remarks, "seconds": time.monotonic() - began, "made_by": _made_by()}
     with disk.explained(folder.path, "the items that are done"):
         disk.make_folder(folder.path / "items")
         disk.write_json(_file(folder, item), content)
@@ -102,7 +120,10 @@ def _done(paper: Paper, folder: RunFolder) -> list[dict[str, Any]]:
     return [json.loads(file.read_text()) for file in files if file.exists()]
 
 
-def _write(paper: Paper, items: list[dict[str, Any]], folder: RunFolder, seconds: float) -> None:
+def _write(paper: Paper, folder: RunFolder) -> None:
+    """The table of all items that are done; its seconds are those of computing them."""
+    items = _done(paper, folder)
+    seconds = sum(item["seconds"] for item in items)
     rows = [row for item in items for row in item["rows"]]
     verdicts = {
         word: sum(row["verdict"] == word for row in rows) for word in ("holds", "fails", "undecided", "misleads")

@@ -183,10 +183,15 @@ Vector = Annotated[
 
 
 def drawing_key(site: Site, seed: int | None) -> PRNGKeyArray:
-    """The random key of a place in the file; with its own seed, that of the seed."""
+    """The random key of a place in the file; with its own seed, one for all places."""
     if seed is not None:
-        return jr.key(seed)
-    return jr.fold_in(jr.key(site.seed), zlib.crc32(dotted((*site.draw, *site.path)).encode()))
+        return key_for("its own seed", seed)
+    return key_for(dotted((*site.draw, *site.path)), site.seed)
+
+
+def key_for(use: str, seed: int) -> PRNGKeyArray:
+    """The random key of a use of a seed: what is drawn for two uses of one seed is independent."""
+    return jr.fold_in(jr.key(seed), zlib.crc32(use.encode()))
 
 
 def no_siblings(name: str) -> Array:

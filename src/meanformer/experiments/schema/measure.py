@@ -3,14 +3,13 @@
 from typing import Annotated, Any, Literal
 
 import jax.numpy as jnp
-import jax.random as jr
 from pydantic import Field
 
 import meanformer as mf
 
 from ..._types import cast
 from .base import Count, CountOrList, NumberOrList, OneOfForms, OneOfKinds, Positive, Seed, Site, Table, is_number
-from .matrices import Matrix, Vector, VectorFile, made_matrix, made_vector
+from .matrices import Matrix, Vector, VectorFile, key_for, made_matrix, made_vector
 from .space import Space, made_space
 
 Weights = Annotated[
@@ -184,7 +183,8 @@ class Drawn(Law, Tokens):
     def build(self, site: Site) -> mf.PointCloud:
         with site.refusing():
             law = self.law(site)
-            return self.finished(law.sample(self.n, key=jr.key(site.seed if self.seed is None else self.seed)))
+            seed = site.seed if self.seed is None else self.seed
+            return self.finished(law.sample(self.n, key=key_for("tokens", seed)))
 
 
 class Cube(Drawn, CubeLaw):

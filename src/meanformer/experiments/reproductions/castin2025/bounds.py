@@ -1,10 +1,8 @@
 r"""A8 and A9: what the theory bounds for tokens in a ball: how fast they spread, and how far two flows come apart."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,11 +10,11 @@ from matplotlib.lines import Line2D
 
 import meanformer as mf
 
-from ....diagnostics.bounds import grown_radius
 from ....plots import style
 from ....plots.bounds import plot_slack
 from ....plots.fates import beside
 from ..base import Budget, Found, Item, Picture, Row
+from .rows import judged, largest
 
 N, D = 8, 2
 # Weights jump at two of the save times: three random fields, one after the other.
@@ -76,10 +74,19 @@ def run(field: Any, mu: mf.PointCloud) -> Any:
     return done
 
 
-@eqx.filter_jit
-def radius_bounds(field: Any, radius: jax.Array, times: jax.Array) -> Any:
-    r"""$e^{\int_0^t\|V\|}R_0$ at all times."""
-    return jax.vmap(lambda t: grown_radius(field, radius, jnp.zeros(()), t))(times)
+def value_norm(field: Any) -> float:
+    r"""$\|V\|$, the largest singular value; under a mask that of what is masked; $\sum_h\|V_h\|$ for several heads."""
+    if isinstance(field, mf.MultiHead):  # whose W are I
+        return sum(value_norm(head) for head in field.heads)
+    return float(np.linalg.norm(np.asarray(getattr(field, "field", field).V), 2))
+
+
+def radius_bounds(norms: Sequence[float], radius: float) -> np.ndarray:
+    r"""$e^{\int_0^t\|V\|}R_0=e^{\sum_k\|V_k\|\Delta t_k}R_0$ at all times, for $V_k$ constant between the jumps."""
+    ends = np.append(BREAKS, TIMES[-1])
+    begins = np.append(0.0, BREAKS)
+    spent = np.clip(TIMES[:, None] - begins, 0.0, ends - begins)  # how long each piece has been on
+    return radius * np.exp(spent @ np.asarray(norms))
 
 
 def radius_ratios(kind: Kind, systems: int, seed: int) -> np.ndarray:
@@ -87,21 +94,22 @@ def radius_ratios(kind: Kind, systems: int, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     rows = []
     for _ in range(systems):
-        field = mf.Piecewise([random_field(kind, rng, kind.size) for _ in range(3)], breaks=list(BREAKS))
+        pieces = [random_field(kind, rng, kind.size) for _ in range(3)]
         mu = random_tokens(rng)
-        bounds = radius_bounds(field, mu.radius, jnp.asarray(TIMES))
-        rows.append(np.asarray(run(field, mu).states.radius) / np.asarray(bounds))
+        bounds = radius_bounds([value_norm(piece) for piece in pieces], float(mu.radius))
+        rows.append(np.asarray(run(mf.Piecewise(pieces, breaks=list(BREAKS)), mu).states.radius) / bounds)
     return np.array(rows)
 
 
 def radius_row(name: str, ratios: np.ndarray) -> Row:
     """Whether the radius stays below its bound in every system, and how close it came after the start."""
-    largest = float(ratios[:, 1:].max())
-    broken = int((ratios > 1 + SLACK).any(axis=1).sum())
-    why = f"{len(ratios)} systems; at the end {np.median(ratios[:, -1]):.3f} of the bound in the median"
+    kept = (ratios <= 1 + SLACK).all(axis=1)  # not so where a number is NaN
+    broken = int((~kept).sum())
+    median = f"; at the end {np.median(ratios[:, -1]):.3f} of the bound in the median" if len(ratios) else ""
+    why = f"{len(ratios)} systems{median}"
     claim = rf"{name}: largest $R(t)\,/\,e^{{\int\|V\|}}R_0$"
-    why = f"above the bound in {broken} of {why}" if broken else why
-    return Row(claim, "at most 1", largest, f"{SLACK:.0e}", "fails" if broken else "holds", why)
+    why = f"not below the bound in {broken} of {why}" if broken else why
+    return Row(claim, "at most 1", largest(ratios[:, 1:]), f"{SLACK:.0e}", judged(kept), why)
 
 
 def radius(budget: Budget) -> Found:
@@ -195,16 +203,18 @@ def stability_pairs(kind: Kind, systems: int, seed: int) -> Pairs:
 
 def stability_row(kind: Kind, pairs: Pairs) -> Row:
     """Whether the logarithm of the ratio stays below the exponent of the bound in every pair."""
-    ratios, exponents = (np.concatenate(list(table.values())) for table in pairs)
+    ratios, exponents = (np.concatenate([np.empty(0), *table.values()]) for table in pairs)
     logs = np.log(ratios)
-    broken = int((logs > exponents + SLACK).sum())
+    kept = logs <= exponents + SLACK  # not so where a number is NaN
+    broken = int((~kept).sum())
     letter, powers = ("d", "2") if kind.masked else ("W", "1, 2")
     claim = rf"{kind.name}: largest $\log({letter}_p(t)/{letter}_p(0))$ over the exponent of the bound, $p={powers}$"
-    worst = max(pairs.ratios, key=lambda key: float(pairs.ratios[key].max()))
-    why = f"{len(ratios)} pairs; distances grow at most by {ratios.max():.2f} ({worst[0]}, p = {worst[1]})"
-    why = f"above the bound in {broken} of {why}" if broken else why
-    tolerance = f"{SLACK:.0e}"
-    return Row(claim, "at most 1", float((logs / exponents).max()), tolerance, "fails" if broken else "holds", why)
+    why = f"{len(ratios)} pairs"
+    if len(ratios):
+        worst = max(pairs.ratios, key=lambda key: float(pairs.ratios[key].max()))
+        why += f"; distances grow at most by {ratios.max():.2f} ({worst[0]}, p = {worst[1]})"
+    why = f"not below the bound in {broken} of {why}" if broken else why
+    return Row(claim, "at most 1", largest(logs / exponents), f"{SLACK:.0e}", judged(kept), why)
 
 
 def sharp_ratio() -> float:
@@ -277,7 +287,7 @@ ITEMS = (
         rf"constant in time, with jumps at $t={BREAKS[0]:.1f}$ and ${BREAKS[1]:.1f}$, until $t={TIMES[-1]:.1f}$. The "
         r"claim is $R(t)\le e^{\int_0^t\|V\|}R_0$, with $\sum_h\|W_hV_h\|$ for several heads.",
         compute=radius,
-        minutes=(0.4, 1.5),
+        minutes=(0.3, 1.1),
     ),
     Item(
         id="A9",
@@ -287,6 +297,6 @@ ITEMS = (
         r"$\log C=\int_0^t(L_x+L_\mu)(R_s)\,ds$; under a mask for the conditional distance $d_p$, with $L_\mu$ times "
         r"$p/(p-1)$. Pairs: unrelated tokens, noise, one token moved, and the direction that is stretched most.",
         compute=stability,
-        minutes=(0.2, 2.0),
+        minutes=(0.1, 0.9),
     ),
 )

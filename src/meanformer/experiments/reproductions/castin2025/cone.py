@@ -3,9 +3,10 @@ r"""A4: covariances of the plane under attention: five regimes, four kinds, the 
 With $A=K^\top Q$ (MATH e.3, e.4):
 
 - to zero: $K=-Q$ invertible, $V\succ0$;
-- to a line: $K=-Q$ of rank one, $V=I$; the line is $\ker Q$;
+- to a line: $K=-Q$ of rank one, $V\succ0$ ($V=I$ with one head); the line is $\ker Q$;
 - two lines: $A+A^\top$ indefinite; a limit $\sigma uu^\top$ has $u^\top Au=0$, which holds on two lines;
-- growth: $A+A^\top\succ0$, $V=I$: softmax blows up, L2 with invertible $K$ and Sinkhorn grow exponentially;
+- growth: $A+A^\top\succ0$, $V=I$ (with two heads the second $V\succ0$ is another one): softmax blows up, L2 with
+  invertible $K$ and Sinkhorn grow exponentially;
 - both: the start decides between a limit and growth.
 """
 
@@ -26,8 +27,9 @@ import meanformer as mf
 
 from ....plots import style
 from ....plots.fates import fate_colour, fate_words
-from ..base import Budget, Found, Item, Picture, Row, within
-from .gaussians import SAVES, centred
+from ..base import Budget, Found, Item, Picture, Row
+from .gaussians import SAVES, centred, kernel_limit, relative_errors
+from .rows import error_row
 
 I = np.eye(2)
 SADDLE, TURN = np.diag([1.0, -1.0]), np.array([[0.0, 0.4], [-0.4, 0.0]])
@@ -37,10 +39,10 @@ Heads = list[tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 def regimes() -> dict[str, Heads]:
-    """(Q, K, V) of two heads in each regime; kinds with one head have the first.
+    r"""(Q, K, V) of two heads in each regime; kinds with one head have the first.
 
-    The second head has other matrices in the same regime: a sum that is not one head with other matrices, but for
-    "to a line", where both heads must have the same kernel.
+    The second head has other matrices in the same regime, with $V\ne I$ where the first has $V=I$: otherwise the two
+    would be one head with $A=A_1+A_2$. In "to a line" both heads must have the same kernel.
     """
     Q1, Q2 = np.array([[1.0, 0.3], [0.0, 0.7]]), np.array([[0.5, 0.0], [0.2, 0.6]])
     row = np.array([[1.0, 0.5], [0.0, 0.0]])
@@ -135,36 +137,37 @@ def fate_row(regime: str, kind: str, found: list[mf.Fate]) -> Row:
 def line_rows(found: dict[tuple[str, str], list[mf.Fate]], covs: np.ndarray) -> list[Row]:
     """Where the limits of rank one lie."""
     Q = regimes()["to a line"][0][0]
-    exact = np.stack([mf.frozen_covariance(Q, centred(cov)) for cov in covs])
+    exact = np.stack([kernel_limit(Q, cov) for cov in covs])
     misses, slants = [], []
     for kind in KINDS:
-        if kind != "two heads":  # whose V is not I
-            limits = _limits(found["to a line", kind])
-            misses.append(np.linalg.norm(limits - exact, axis=(1, 2)) / np.linalg.norm(exact, axis=(1, 2)))
-        limits = _limits([fate for fate in found["two lines", kind] if fate.rank == 1])
+        if kind != "two heads":  # whose second V is not I
+            kept, limits = _limits(found["to a line", kind])
+            misses.append(relative_errors(limits, exact[kept]))
+        _, limits = _limits(found["two lines", kind])
         slants.append(np.abs(np.einsum("nij,ij->n", limits, SADDLE)) / np.trace(limits, axis1=1, axis2=2))
+    errors, shares = np.concatenate(misses), np.concatenate(slants)
     return [
-        within(
+        error_row(
             "to a line: limit N (N^T Sigma0^-1 N)^-1 N^T, the same for softmax, L2, Sinkhorn: largest relative error",
-            0.0,
-            float(np.max(misses)),
+            errors,
             1e-3,
             "read at a finite time, with an error like 1/t",
-            relative=False,
+            missing=len(misses) * len(covs) - len(errors),
         ),
-        within(
+        error_row(
             "two lines: u^T A u = 0 for every limit s u u^T, four kinds: largest |tr(A Sigma)| / tr Sigma",
-            0.0,
-            float(np.concatenate(slants).max(initial=0.0)),
+            shares,
             1e-6,
             "the lines are x = y and x = -y; the approach is exponential",
-            relative=False,
+            missing=len(slants) * len(covs) - len(shares),
         ),
     ]
 
 
-def _limits(found: list[mf.Fate]) -> np.ndarray:
-    return np.array([np.full((2, 2), np.inf) if fate.limit is None else fate.limit for fate in found]).reshape(-1, 2, 2)
+def _limits(found: list[mf.Fate]) -> tuple[np.ndarray, np.ndarray]:
+    """Which runs have a limit of rank one, and these limits, shape (kept, 2, 2)."""
+    kept = np.array([fate.rank == 1 for fate in found], bool)
+    return kept, np.array([fate.limit for fate in found if fate.rank == 1], float).reshape(-1, 2, 2)
 
 
 def regime_picture(regime: str, runs: dict[str, list[mf.Trajectory]]) -> Figure:
@@ -229,12 +232,13 @@ def basin_picture(found: dict[str, list[mf.Fate]], covs: np.ndarray) -> Figure:
 
 CAPTIONS = {
     "to zero": r"$K=-Q$ invertible, $V\succ0$: every covariance shrinks to the tip of the cone, $\Sigma=0$.",
-    "to a line": r"$K=-Q$ of rank one, $V=I$: limits of rank one lie on one ray of the cone's surface, $\ker Q$. The "
-    "limits of softmax, L2 and Sinkhorn are the same.",
+    "to a line": r"$K=-Q$ of rank one, $V=I$ (the second of two heads: another $V\succ0$): limits of rank one lie on "
+    r"one ray of the cone's surface, $\ker Q$. The limits of softmax, L2 and Sinkhorn are the same.",
     "two lines": r"$A+A^\top$ indefinite, generic $V$: limits of rank one on the two rays with $u^\top Au=0$; the "
     "start decides which.",
-    "growth": r"$A+A^\top\succ0$, $V=I$: softmax blows up in finite time, L2 and Sinkhorn grow exponentially. The "
-    "covariances, divided by their trace, in the disc: the circle is rank one, strokes show the direction of its line.",
+    "growth": r"$A+A^\top\succ0$, $V=I$ (the second of two heads: another $V\succ0$): softmax blows up in finite "
+    "time, L2 and Sinkhorn grow exponentially. The covariances, divided by their trace, in the disc: the circle is "
+    "rank one, strokes show the direction of its line.",
     "both": "A draw under which the start decides between a limit and growth; covariances divided by their trace.",
 }
 
@@ -266,8 +270,9 @@ def compute(budget: Budget) -> Found:
         [*rows, *line_rows(found, covs)],
         [*pictures, Picture("both_fates", basins, caption)],
         [
-            "The two heads are two attentions with different matrices. (Cut into heads, a $Q$ of one row leaves one "
-            "head empty, and one head is not two.)"
+            "The two heads are two attentions with different matrices, and different $V$: with $V=I$ in both, two "
+            "heads are one with $A=A_1+A_2$. (Cut into heads, a $Q$ of one row leaves one head empty, and one head is "
+            "not two.)"
         ],
     )
 
@@ -278,7 +283,8 @@ ITEM = Item(
     r"$\Sigma=\begin{pmatrix}a&c\\c&b\end{pmatrix}$ in the cone of positive matrices, coordinates $(a-b,2c,a+b)$, or "
     r"divided by its trace in the disc, from a grid of starts of trace one. The regimes: to zero ($K=-Q$, $V\succ0$), "
     r"to a line ($K=-Q$ of one row, $V=I$), two lines ($A+A^\top$ indefinite), growth ($A+A^\top\succ0$, $V=I$), and "
-    "both fates. Softmax, softmax with two heads, L2, Sinkhorn.",
+    r"both fates. Softmax, softmax with two heads (where the second has another $V\succ0$ instead of $I$), L2, "
+    "Sinkhorn.",
     compute,
     minutes=(0.5, 2.0),
 )

@@ -87,5 +87,5 @@ ITEM = Item(
     setting=r"$x^{\ell+1}=x^\ell+\frac{t_1}L\,\Gamma_{\mu^\ell}(x^\ell)$, $\ell<L$, against $\dot x=\Gamma_\mu(x)$ at "
     rf"$t_1={T1:g}$: 8 tokens in the unit disc, fixed $Q,K,V$ with $A=K^\top Q$ not symmetric.",
     compute=compute,
-    minutes=(0.1, 0.5),
+    minutes=(0.1, 0.2),
 )

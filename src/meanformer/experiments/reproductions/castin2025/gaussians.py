@@ -15,7 +15,14 @@ def centred(cov: Any) -> mf.Gaussian:
     return mf.Gaussian(np.zeros(np.shape(cov)[:-1]), cov=cov)
 
 
-def largest_error(ours: Any, exact: Any) -> float:
-    r"""The largest $\|\Sigma-\Sigma_{exact}\|_F/\|\Sigma_{exact}\|_F$ of a batch."""
+def relative_errors(ours: Any, exact: Any) -> np.ndarray:
+    r"""$\|\Sigma-\Sigma_{exact}\|_F/\|\Sigma_{exact}\|_F$ for each of a batch."""
     ours, exact = np.asarray(ours), np.asarray(exact)
-    return float((np.linalg.norm(ours - exact, axis=(1, 2)) / np.linalg.norm(exact, axis=(1, 2))).max())
+    return np.linalg.norm(ours - exact, axis=(1, 2)) / np.linalg.norm(exact, axis=(1, 2))
+
+
+def kernel_limit(Q: np.ndarray, cov: np.ndarray) -> np.ndarray:
+    r"""$N(N^\top\Sigma_0^{-1}N)^{-1}N^\top$ with $N=\ker Q$: the limit for $K=-Q$, $V=I$ (MATH e.4)."""
+    _, sizes, rows = np.linalg.svd(Q)
+    N = rows[int((sizes > 1e-12 * sizes[0]).sum()) :].T
+    return N @ np.linalg.inv(N.T @ np.linalg.solve(cov, N)) @ N.T

@@ -8,9 +8,11 @@ from matplotlib.figure import Figure
 
 import meanformer as mf
 
+from ....fate import FateKind
 from ....plots import style
-from ..base import Budget, Found, Item, Picture, Row, within
-from .gaussians import SAVES, largest_error
+from ..base import Budget, Found, Item, Picture, Row
+from .gaussians import SAVES, relative_errors
+from .rows import error_row, judged
 
 D = 5  # of the blow-ups; the flows are those of the plane
 
@@ -46,8 +48,18 @@ def draw(d: int, count: int, seed: int) -> Draws:
 
 
 def blow_up_times(draws: Draws) -> np.ndarray:
-    r"""$T^*=1/\lambda_{\max}(\Sigma_0^{1/2}(A+A^\top)\Sigma_0^{1/2})$, infinite if that is not positive."""
-    return np.array([mf.softmax_blowup_time(A, start) for A, start in zip(draws.A, draws.starts, strict=True)])
+    r"""$T^*=1/\lambda_{\max}(\Sigma_0^{1/2}(A+A^\top)\Sigma_0^{1/2})$, infinite if that is not positive.
+
+    The eigenvalues are those of $M^\top(A+A^\top)M$, since $\Sigma_0=MM^\top$.
+    """
+    top = np.linalg.eigvalsh(draws.M.swapaxes(1, 2) @ (draws.A + draws.A.swapaxes(1, 2)) @ draws.M)[:, -1]
+    return np.divide(1.0, top, out=np.full(len(top), np.inf), where=top > 0)
+
+
+def exact_flow(A: np.ndarray, M: np.ndarray, times: Any) -> np.ndarray:
+    r"""$\Sigma(t)=(\Sigma_0^{-1}-t(A+A^\top))^{-1}=M(I-t\,M^\top(A+A^\top)M)^{-1}M^\top$, shape (times, d, d)."""
+    t = np.asarray(times)[:, None, None]
+    return M @ np.linalg.inv(np.eye(len(M)) - t * (M.T @ (A + A.T) @ M)) @ M.T
 
 
 def detected(draws: Draws) -> mf.Fates:
@@ -64,8 +76,8 @@ def flows(draws: Draws, exact: np.ndarray, say: Any) -> tuple[list[mf.Trajectory
     for i, (Q, K, start) in enumerate(zip(draws.Q, draws.K, draws.starts, strict=True)):
         end = 0.9 * exact[i] if np.isfinite(exact[i]) else 10.0
         run = mf.flow(mf.Softmax(Q, K, np.eye(draws.d)), start, end, save=SAVES, progress=False)
-        formula = mf.softmax_identity_flow(draws.A[i], start, run.times)
-        errors.append(largest_error(run.states.covariance, formula.covariance))
+        formula = exact_flow(draws.A[i], draws.M[i], run.times)
+        errors.append(relative_errors(run.states.covariance, formula).max())
         runs.append(run)
         say((i + 1) / len(exact), f"flow {i + 1} of {len(exact)}")
     return runs, np.array(errors)
@@ -73,33 +85,32 @@ def flows(draws: Draws, exact: np.ndarray, say: Any) -> tuple[list[mf.Trajectory
 
 def rows_of(exact: np.ndarray, fates: mf.Fates, errors: np.ndarray) -> list[Row]:
     """The flow next to the formulas: `exact` times and the fates of the same problems, errors of other flows."""
-    finite, blown = np.isfinite(exact), fates.code == 2
-    right, both = int((blown == finite).sum()), blown & finite
-    gap = np.abs(fates.time[both] / exact[both] - 1).max() if both.any() else np.inf
+    n, finite = len(exact), np.isfinite(exact)
+    told = fates.code != FateKind.UNDECIDED
+    right = fates.code == np.where(finite, FateKind.BLEW_UP, FateKind.CONVERGED)
+    both, unseen = finite & right, int((finite & ~right).sum())
     return [
-        within(
+        error_row(
             f"Sigma(t) = (Sigma0^-1 - t (A + A^T))^-1 up to 0.9 T*, {len(errors)} flows: largest relative error",
-            0.0,
-            float(errors.max()),
+            errors,
             1e-6,
             "Frobenius norm, at every saved time",
-            relative=False,
         ),
         Row(
             "Blow-up if and only if A + A^T has a positive eigenvalue (Sigma0 > 0)",
-            f"{len(exact)} of {len(exact)}",
-            f"{right} of {len(exact)}",
+            f"{n} of {n}",
+            f"{int(right.sum())} of {n}",
             "exact",
-            "holds" if right == len(exact) else "fails",
-            f"{int(finite.sum())} problems with a positive eigenvalue, {int((~finite).sum())} with K = -Q",
+            judged(right[told], missing=int((~told).sum())),
+            f"{int(finite.sum())} problems with a positive eigenvalue, which blow up, {int((~finite).sum())} without, "
+            "which converge",
         ),
-        within(
+        error_row(
             "T* = 1 / lmax(Sigma0^(1/2) (A + A^T) Sigma0^(1/2)): largest relative error of the detected time",
-            0.0,
-            float(gap),
+            np.abs(fates.time[both] / exact[both] - 1),
             1e-6,
             f"{int(both.sum())} blow-ups, told from the flow alone",
-            relative=False,
+            missing=unseen,
         ),
     ]
 
@@ -113,15 +124,15 @@ def picture(runs: list[mf.Trajectory], draws: Draws, ends: np.ndarray, exact: np
         left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
         for colour, i in zip(style.PALETTE, shown, strict=False):
             times = np.concatenate([np.geomspace(1e-4, 0.5, 60), 1 - np.geomspace(0.49, 5e-3, 40)])
-            formula = mf.softmax_identity_flow(draws.A[i], draws.starts[i], times * ends[i])
+            formula = exact_flow(draws.A[i], draws.M[i], times * ends[i])
             left.plot(times, _traces(formula), color=colour, linewidth=1.3, label=f"$T^{{*}}={ends[i]:.3g}$")
             places = np.asarray(runs[i].times)[::6] / ends[i]
-            left.plot(places, _traces(runs[i].states)[::6], "o", color=colour, markersize=4.5)
+            left.plot(places, _traces(runs[i].states.covariance)[::6], "o", color=colour, markersize=4.5)
         left.axvline(1.0, color=style.SOFT, linewidth=0.9, linestyle="--")
         left.set(yscale="log", xlabel="$t/T^{*}$", ylabel=r"$\mathrm{tr}\,\Sigma(t)$", xlim=(-0.02, 1.03))
         left.set_title("Curves: closed form.  Dots: flow")
         left.legend(frameon=False, fontsize=8.5)
-        both = np.isfinite(exact) & (fates.code == 2)
+        both = np.isfinite(exact) & (fates.code == FateKind.BLEW_UP)
         gaps = np.maximum(np.abs(fates.time[both] / exact[both] - 1), 1e-16)
         right.plot(exact[both], gaps, "o", color=style.PALETTE[0], markersize=4, alpha=0.75)
         right.axhline(1e-6, color=style.PALETTE[1], linewidth=1.1, linestyle="--")
@@ -134,8 +145,8 @@ def picture(runs: list[mf.Trajectory], draws: Draws, ends: np.ndarray, exact: np
     return figure
 
 
-def _traces(states: Any) -> np.ndarray:
-    return np.trace(np.asarray(states.covariance), axis1=1, axis2=2)
+def _traces(covs: Any) -> np.ndarray:
+    return np.trace(np.asarray(covs), axis1=1, axis2=2)
 
 
 def compute(budget: Budget) -> Found:

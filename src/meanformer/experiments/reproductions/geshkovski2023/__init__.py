@@ -8,11 +8,9 @@ BIBTEX = """\
   title     = {The emergence of clusters in self-attention dynamics},
   author    = {Geshkovski, Borjan and Letrouit, Cyril and Polyanskiy, Yury and Rigollet, Philippe},
   booktitle = {Advances in Neural Information Processing Systems},
-  volume    = {36},
   year      = {2023},
   url       = {https://arxiv.org/abs/2305.05465}
-}
-"""
+}"""
 
 PAPER = Paper(
     key="geshkovski2023",

@@ -207,5 +207,5 @@ ITEM = Item(
     r"script, which is written as a Runge-Kutta method of order 4 for $\dot z_i=V\sum_jP_{ij}(z_j-z_i)$ with step 0.1, "
     "against residual layers of the same step in the frame $z=e^{-tV}x$, and against the flow with error control.",
     compute=compute,
-    minutes=(0.2, 0.5),
+    minutes=(0.2, 0.4),
 )

@@ -82,6 +82,16 @@ def test_rank_row_counts_wrong_and_undecided_ranks():
     assert ranks.rank_row("", np.array([2, -1, 3]), 2).verdict == "fails"
 
 
+def test_undecided_draws_are_described():
+    draws = ranks.draw(3, 2, seed=0)._replace(M=np.stack([np.eye(3), np.diag([1e-3, 1.0, 2.0])]))
+    draws = draws._replace(W=np.stack([np.eye(3), np.diag([1.0, 1.0, 10.0])]))
+    found = fates_of([1, 0], [1.0, 1.0], [2, -1])
+    words = "undecided draws: smallest over largest eigenvalue of Sigma0 2e-07"  # (1e-3 / 2)^2
+    assert ranks.unclear(draws, found, identity=True) == words
+    assert ranks.unclear(draws, found, identity=False) == f"{words}; V 1e-02"
+    assert ranks.unclear(draws, fates_of([1, 1], [1.0, 1.0], [2, 2]), identity=True) == ""
+
+
 def test_published_procedure_on_diagonal_covariances():
     # Sigma stays diagonal: its first entry follows s - 2 h s^2 / sqrt(3), the others stay.
     Q = np.array([[[1.0, 0.0, 0.0]]]).repeat(4, axis=0)

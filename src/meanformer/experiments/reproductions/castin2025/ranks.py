@@ -120,6 +120,17 @@ def rank_row(claim: str, ranks: np.ndarray, expected: int, why: str = "") -> Row
     return Row(claim, f"{expected} in {len(ranks)} of {len(ranks)}", counted(ranks), "exact", verdict, why)
 
 
+def unclear(draws: Draws, found: mf.Fates, identity: bool) -> str:
+    r"""How close to singular $\Sigma_0=MM^\top$ and $V=W^\top W$ are in the draws without a rank."""
+    unknown = found.rank < 0
+    if not unknown.any():
+        return ""
+    factors = {"Sigma0": draws.M} | ({} if identity else {"V": draws.W})
+    shares = {name: (1 / np.linalg.cond(factor[unknown])) ** 2 for name, factor in factors.items()}
+    words = "; ".join(f"{name} {', '.join(f'{share:.0e}' for share in values)}" for name, values in shares.items())
+    return f"undecided draws: smallest over largest eigenvalue of {words}"
+
+
 def counted(ranks: np.ndarray, missing: str = "undecided") -> str:
     """Ranks in short: "2 in 97, 3 undecided"."""
     values, counts = np.unique(ranks, return_counts=True)
@@ -234,7 +245,7 @@ def compute_random(budget: Budget) -> Found:
             for draws, one in zip(every, found, strict=True):
                 groups[label][draws.d][kind] = one.rank
                 claim = f"{kind}, {words}, d = {draws.d}: rank ceil(d/2) in every draw"
-                rows.append(rank_row(claim, one.rank, draws.rank))
+                rows.append(rank_row(claim, one.rank, draws.rank, unclear(draws, one, identity=j == 0)))
             pairs = list(zip(every, found, strict=True))
             if j == 0:
                 limits[kind] = found

@@ -24,9 +24,9 @@ def main() -> None:
         os._exit(0)
     except Exception as error:
         from meanformer._checks import InputError
-        from meanformer.store.errors import FolderError
+        from meanformer.store.errors import FolderError, NotARun
 
-        refused = isinstance(error, InputError)
+        refused = isinstance(error, InputError | NotARun)
         name = "Refused" if refused else "Failed" if isinstance(error, FolderError) else type(error).__name__
         print(f"{name}: {error}", file=sys.stderr)
         if name == type(error).__name__:  # a fault of ours

@@ -95,15 +95,20 @@ def run(
         print(json.dumps(plan, indent=1) if as_json else plan_text(chosen))
         return
     from meanformer.experiments.runner import free_folder, run_experiment
+    from meanformer.store.folder import RunFolder
 
     folder = free_folder(name, chosen) if out is None else out
     if overwrite:
         _remove(folder)
+    already = RunFolder(folder).status == "done"
     with watching(quiet, bars=chosen.kind == "flow") as watch:
+        if out is None and folder.name != name:
+            watch.say(f"runs/{name} holds other settings: this run is {folder}")
         run_experiment(chosen, folder, name=name, command=_command(), watch=watch)
         watch.stage("report", None)
-        _write_report(folder)
-    _print_run(folder, as_json)
+        if not already or not (folder / "report.html").exists():
+            _write_report(folder)
+    _print_run(folder, as_json, already=already)
 
 
 @app.command(epilog="Example: `meanformer resume runs/clusters`")
@@ -165,28 +170,28 @@ def reproduce(
     from meanformer.experiments.reproductions.runner import chosen_items
     from meanformer.experiments.reproductions.runner import reproduce as compute
 
-    chosen_items(paper_of(paper), items)
+    chosen = [item.id for item in chosen_items(paper_of(paper), items)]
     folder = Path("runs") / (paper + "-quick" * quick + (f"-seed{seed}" if seed else "")) if out is None else out
     if overwrite:
         _remove(folder)
     with watching(quiet, bars=False) as watch:
-        compute(paper, folder, items=items, quick=quick, seed=seed, command=_command(), watch=watch)
+        compute(paper, folder, items=chosen, quick=quick, seed=seed, command=_command(), watch=watch)
         watch.stage("report", None)
         _write_report(folder)
-    _print_run(folder, as_json)
+    _print_run(folder, as_json, items=chosen)
 
 
 @app.command("list")
 def list_all(as_json: Json = False) -> None:
     """List the experiments and papers that come with meanformer, with what they cost."""
     from meanformer.experiments.registry import describe, library
-    from meanformer.experiments.reproductions import PAPERS
+    from meanformer.experiments.reproductions import COSTS, PAPERS
 
     experiments = [describe(name) for name in library()]
     if as_json:
-        print(json.dumps({"experiments": experiments, "papers": PAPERS}, indent=1))
+        print(json.dumps({"experiments": experiments, "papers": PAPERS, "costs": COSTS}, indent=1))
     else:
-        tables.print_library(experiments, PAPERS)
+        tables.print_library(experiments, [[key, title, COSTS[key]] for key, title in PAPERS.items()])
 
 
 @app.command(epilog="Example: `meanformer init mine`, then `meanformer run mine.toml`")
@@ -202,7 +207,7 @@ def init(
 
     path = starting_path(name)
     path.write_text(starting_file(path.stem, like))
-    print(json.dumps({"file": str(path)}) if as_json else f"{path}\n\nRun it:  meanformer run {path}")
+    print(json.dumps({"file": str(path)}) if as_json else f"{path}\n\nRun it:  meanformer run {shlex.quote(str(path))}")
 
 
 @app.command(epilog="Example: `meanformer show runs/clusters`")
@@ -290,11 +295,13 @@ def _remove(folder: Path) -> None:
         found.remove()
 
 
-def _print_run(path: Path, as_json: bool) -> None:
+def _print_run(path: Path, as_json: bool, items: list[str] | None = None, already: bool = False) -> None:
     from meanformer.experiments.comparison import summary
 
     found: dict[str, Any] = summary(path)
+    if items is not None:
+        found["items"] = [item for item in found["items"] if item["id"] in items]
     if as_json:
         print(json.dumps(found, indent=1, allow_nan=False))
     else:
-        tables.print_run(found)
+        tables.print_run(found, already)

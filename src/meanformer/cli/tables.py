@@ -1,5 +1,6 @@
 """What the commands print: tables for people. Numbers are short here; `--json` has all digits."""
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,8 +40,8 @@ def text(value: Any) -> str:
     return str(value)
 
 
-def print_run(found: Mapping[str, Any]) -> None:
-    """One run folder, of any kind."""
+def print_run(found: Mapping[str, Any], already: bool = False) -> None:
+    """One run folder, of any kind; `already`: it was done before this command."""
     console = _console()
     plain = {"markup": False, "highlight": False, "soft_wrap": True}
     console.print(found["title"], style="bold", **plain)
@@ -63,9 +64,13 @@ def print_run(found: Mapping[str, Any]) -> None:
     for failed in found.get("failed") or ():
         console.print(f"Task {failed['task']} failed: {failed['error']}", **plain)
     if found["status"] != "done":
-        console.print(f"Not finished. Go on:  meanformer resume {found['folder']}", **plain)
+        console.print(f"Not finished: {found['progress']}. Go on:  meanformer resume {found['folder']}", **plain)
+    elif found.get("seconds") is None:
+        console.print(f"Finished. Numbers, figures and a report:  meanformer report {found['folder']}", **plain)
     else:
-        console.print(f"Done in {text(found.get('seconds'))} s. Report: {found['report']}", **plain)
+        report = f" Report: {found['report']}" if found["report"] else ""
+        before = "Already done, in" if already else "Done in"
+        console.print(f"{before} {text(found['seconds'])} s.{report}", **plain)
 
 
 def _print_cases(console: Any, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -91,16 +96,23 @@ def _print_items(console: Any, items: Sequence[Mapping[str, Any]]) -> None:
     names = ("claim", "reference", "ours", "tolerance", "verdict")
     headings = [(name, name in names[1:4]) for name in names]
     for item in items:
-        rows = [[row[name] for name in names] for row in item["rows"]]
+        rows = [[_words(row[name]) for name in names] for row in item["rows"]]
         console.print(_table(f"{item['id']}  {item['title']}  ({item['seconds']:.0f} s)", headings, rows))
 
 
-def print_library(experiments: Sequence[Mapping[str, Any]], papers: Mapping[str, str]) -> None:
+def _words(value: Any) -> Any:
+    """Words with their formulas as a terminal can show them."""
+    from meanformer.report.formula import plain
+
+    return re.sub(r"\$([^$]+)\$", lambda found: plain(found[1]), value) if isinstance(value, str) else value
+
+
+def print_library(experiments: Sequence[Mapping[str, Any]], papers: Sequence[Sequence[str]]) -> None:
     """The library."""
     console = _console()
     headings = [("experiment", False), ("what it shows", False), ("cost", False)]
     console.print(_table("", headings, [[e["name"], e["line"], e["cost"]] for e in experiments]))
-    console.print(_table("", [("paper", False), ("title", False)], list(papers.items())))
+    console.print(_table("", [("paper", False), ("title", False), ("cost", False)], papers))
     print("Run one:  meanformer run NAME        Reproduce a paper:  meanformer reproduce PAPER --quick")
 
 

@@ -1,10 +1,12 @@
 """Run folders in short, alone and side by side. Nothing here imports JAX."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..store.folder import RunFolder
+from ..store.table import results_of
 
 
 def summary(path: str | Path) -> dict[str, Any]:
@@ -15,18 +17,45 @@ def summary(path: str | Path) -> dict[str, Any]:
     short |= {"title": record.get("title") or short["name"], "status": folder.status}
     short |= {name: record.get(name) for name in ("created", "seed", "hash", "commit", "versions")}
     short |= {name: value for name, value in results.items() if name != "status"}
+    if short["status"] != "done":
+        short["progress"] = _progress(folder, record)
     report = folder.path / "report.html"
     return short | {"report": str(report) if report.exists() else None}
+
+
+def _progress(folder: RunFolder, record: Mapping[str, Any]) -> str:
+    """How far a run has come, in words."""
+    if record["kind"] == "cases":
+        return f"{sum(case.status == 'done' for case in folder.cases)} of {len(record['cases'])} cases are done"
+    if record["kind"] == "reproduction":
+        return f"{len(list((folder.path / 'items').glob('*.json')))} of {len(record['items'])} items are done"
+    if record["kind"] == "sweep":
+        count = math.prod(len(values) for values in record["axes"].values())
+        return f"{len(results_of(folder))} of {count} runs are done"
+    if folder.is_final():
+        return "the run is complete, its numbers and figures are not"
+    listed = folder.manifest
+    times = [folder.read_segment(k, listed)[0].get("times", ()) for k in range(2, len(listed))]
+    saved = [time for part in times for time in part]
+    return f"saved up to t = {saved[-1]:.6g}" if saved else "no state is saved yet"
 
 
 def compare(paths: Sequence[str | Path]) -> dict[str, Any]:
     """The settings in which runs differ, and their numbers side by side; one column for each run."""
     folders = [RunFolder(path) for path in paths]
     names = [str(path) for path in paths]
-    settings = [flat(folder.record.get("experiment") or {}) for folder in folders]
+    settings = [flat(_settings(folder.record)) for folder in folders]
     numbers = [_numbers(folder) for folder in folders]
     differ = {key: values for key, values in _rows(settings).items() if any(value != values[0] for value in values)}
     return {"runs": names, "settings": differ, "numbers": _rows(numbers)}
+
+
+def _settings(record: Mapping[str, Any]) -> Any:
+    """The settings of an experiment; of a run from Python, its call."""
+    if record.get("experiment") is not None or "call" not in record:
+        return record.get("experiment") or {}
+    call = record["call"]["dict"]
+    return {"verb": call["verb"], "field": call["field"], "measure": call["measure"], **call["options"]["dict"]}
 
 
 def _numbers(folder: RunFolder) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def run_experiment(
     if folder.exists() and folder.status == "done":
         return folder
     began = time.monotonic()
-    with disk.explained(folder.path, "nothing has been computed yet"):
+    with disk.explained(folder.path):
         disk.make_folder(folder.path)
     with interruptible(folder.path):
         if experiment.kind == "flow":
@@ -227,7 +227,7 @@ def _run_cases(experiment: Experiment, folder: RunFolder, record: dict[str, Any]
 
 def begin(folder: RunFolder, record: dict[str, Any]) -> None:
     """Make a folder for several runs, if it is not there. The caller holds its lock."""
-    with disk.explained(folder.path, "nothing has been computed yet"):
+    with disk.explained(folder.path):
         if not folder.exists():
             folder.create(provenance() | record | {"hash": record.get("experiment_hash")}, {})
         elif not folder.manifest:  # its first segment was damaged

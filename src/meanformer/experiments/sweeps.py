@@ -1,19 +1,14 @@
 """Sweeps: many runs of one experiment, over grids of parameters and random draws, in a pool of processes.
 
 A task is one run. Its numbers are kept as soon as it is done; a long task keeps a journal of its own, so that it goes
-on where it stopped. Each process compiles once for each shape, and finds what others have compiled on disk.
+on where it stopped.
 """
 
-import concurrent.futures as futures
-import itertools
 import math
-import multiprocessing
-import os
 import shutil
-import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +23,11 @@ from ..store.table import add_rows, results_of
 from .build import build
 from .config import Experiment, from_settings
 from .numbers import numbers_of
+from .pool import cores, in_pool
 from .runner import Watch, begin
 
 # Fewer tasks than this are not worth another process, which starts and compiles for some seconds.
 FEW = 8
-# How many tasks are handed out ahead, for each process.
-AHEAD = 4
 
 
 def run_sweep(experiment: Experiment, folder: RunFolder, record: dict[str, Any], watch: Watch) -> dict[str, Any]:
@@ -46,7 +40,7 @@ def run_sweep(experiment: Experiment, folder: RunFolder, record: dict[str, Any],
     count = math.prod(len(values) for values in axes.values())
     rows = {task: row for task, row in results_of(folder).items() if "error" not in row}
     left = [task for task in range(count) if task not in rows]
-    workers = experiment.sweep.workers or (1 if len(left) < FEW else _cores())
+    workers = experiment.sweep.workers or (1 if len(left) < FEW else cores())
     fresh: list[dict[str, Any]] = []
     written = time.monotonic()
     try:
@@ -88,10 +82,6 @@ def _keep(folder: RunFolder, rows: list[dict[str, Any]], states: bool) -> list[d
     return []
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _values(axes: dict[str, list[Any]], task: int) -> dict[str, Any]:
     """The values of a task, which are numbered with the last axis fastest."""
     values = {}
@@ -109,52 +99,16 @@ def _results(
         for task in tasks:
             yield _run_task(experiment, task, _values(axes, task), path)
         return
-    context = multiprocessing.get_context("spawn")
-    settings = experiment.settings(), str(experiment.folder), str(path)
-    pool = futures.ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=settings)
-    try:
-        yield from _ahead(pool, axes, iter(tasks), AHEAD * workers)
-    except BaseException:
-        for process in list((pool._processes or {}).values()):  # what they do is not worth waiting for
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _ahead(
-    pool: futures.Executor, axes: dict[str, list[Any]], tasks: Iterable[int], most: int
-) -> Iterator[dict[str, Any]]:
-    """Hand out tasks, no more than `most` ahead of the results: a sweep may have a million."""
-    tasks = iter(tasks)
-    waiting = {pool.submit(_work, task, _values(axes, task)) for task in itertools.islice(tasks, most)}
-    while waiting:
-        done, waiting = futures.wait(waiting, return_when=futures.FIRST_COMPLETED)
-        for task in itertools.islice(tasks, len(done)):
-            waiting.add(pool.submit(_work, task, _values(axes, task)))
-        yield from (future.result() for future in done)
+    numbered = ((task, _values(axes, task)) for task in tasks)
+    yield from in_pool(_work, numbered, workers, _start, experiment.settings(), str(experiment.folder), str(path))
 
 
 _here: tuple[Experiment, Path]
 
 
-def _start_worker(settings: dict[str, Any], base: str, path: str) -> None:
-    """Get a process ready: its experiment, and its end with that of its parent."""
+def _start(settings: dict[str, Any], base: str, path: str) -> None:
+    """Give a process its experiment."""
     global _here
-    import signal
-
-    from .compiled import keep_compiled
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends us
-    keep_compiled()
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
     _here = from_settings(settings, "the sweep", Path(base)), Path(path)
 
 

@@ -37,8 +37,8 @@ def _write(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def explained(path: Path, safe: str) -> Iterator[None]:
-    """Turn an error of the file system into words that say what is safe."""
+def explained(path: Path, safe: str = "") -> Iterator[None]:
+    """Turn an error of the file system into words that say what is `safe`; by default, that nothing was begun."""
     try:
         yield
     except OSError as error:
@@ -48,8 +48,9 @@ def explained(path: Path, safe: str) -> Iterator[None]:
         number = error.errno or 0
         raise FolderError(
             f"cannot write to {path}: {reasons.get(number, error.strerror or str(error))}",
-            safe=safe,
-            remedy=f"{remedies.get(number, 'make the folder writable')}, then go on: meanformer resume {path}",
+            safe=safe or "nothing has been computed yet",
+            remedy=f"{remedies.get(number, 'make the folder writable')}, then "
+            + (f"go on: meanformer resume {path}" if safe else "run again; or choose another folder with --out"),
         ) from error
 
 

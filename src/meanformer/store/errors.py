@@ -11,5 +11,9 @@ class FolderError(RuntimeError):
         self.what, self.safe, self.remedy = what, safe, remedy
         super().__init__(f"{what}\n  safe:     {safe}\n  remedy:   {remedy}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(FolderError, safe=self.safe, remedy=self.remedy), (self.what,)
+    def __reduce__(self) -> tuple[Any, ...]:  # it may cross processes
+        return partial(type(self), safe=self.safe, remedy=self.remedy), (self.what,)
+
+
+class NotARun(FolderError):
+    """A folder that holds no run."""

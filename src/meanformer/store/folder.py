@@ -12,7 +12,7 @@ import numpy as np
 
 from . import disk
 from .arrays import from_files, to_files
-from .errors import FolderError
+from .errors import FolderError, NotARun
 
 FORMAT = 1
 
@@ -32,7 +32,7 @@ class RunFolder:
         """`run.json`: settings, seed, versions, commit, convention, hash."""
         record = self._json("run.json")
         if record is None:
-            raise FolderError(
+            raise NotARun(
                 f"{self.path} holds no run",
                 safe="nothing was read or changed",
                 remedy="name a folder that `meanformer run` wrote (it has a run.json)",

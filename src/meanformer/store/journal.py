@@ -61,7 +61,7 @@ class Journal(AbstractJournal):
         name = fingerprint(call)
         if self._is_done(name):
             return load(self.path)
-        with self._explained("nothing has been computed yet"):
+        with self._explained():
             self._lock = self.folder.lock()
             if self._is_done(name):  # by another process, in between
                 self.close()
@@ -109,7 +109,7 @@ class Journal(AbstractJournal):
             # The run at its start: from now on a reader knows how rows and states are made up.
             arrays: dict[str, np.ndarray] = {}
             note = {"shell": encode(shell(), _into(arrays, "shell")), "streamed": self._streamed}
-            with self._explained("nothing has been computed yet"):
+            with self._explained():
                 self.folder.add_segment(arrays, note)
             return None
         if count == 2:
@@ -173,7 +173,7 @@ class Journal(AbstractJournal):
     def __del__(self) -> None:
         self.close()  # of a run that failed
 
-    def _explained(self, safe: str) -> contextlib.AbstractContextManager[None]:
+    def _explained(self, safe: str = "") -> contextlib.AbstractContextManager[None]:
         return disk.explained(self.path, safe)
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import math
 import time
@@ -14,9 +15,13 @@ from ...plots.export import save_figure
 from ...store import disk
 from ...store.folder import RunFolder
 from ...store.provenance import provenance
+from ..pool import cores, in_pool
 from ..runner import QUIET, Watch, begin, check_free, interruptible
 from . import paper as paper_of
 from .base import Budget, Found, Item, Paper
+
+# Less than this is not worth other processes, which start for some seconds.
+FEW_MINUTES = 0.5
 
 
 def reproduce(
@@ -34,7 +39,8 @@ def reproduce(
     chosen = chosen_items(paper, items)
     folder = RunFolder(path)
     settings = {"paper": key, "quick": quick, "seed": seed}
-    mark = json.dumps(settings, sort_keys=True)  # items may be added to a folder later
+    # Items may be added to a folder later.
+    mark = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     check_free(folder, mark)
     with interruptible(folder.path), contextlib.closing(folder.lock()):
         about: dict[str, Any] = {
@@ -49,15 +55,39 @@ def reproduce(
         begin(folder, about)
         asked = dict.fromkeys([*folder.record["items"], *about["items"]])
         disk.write_json(folder.path / "run.json", folder.record | {"items": list(asked)})
-        total = sum(item.minutes[0 if quick else 1] for item in chosen)
-        spent = 0.0
-        for item in chosen:
-            share = item.minutes[0 if quick else 1] / total
-            if not _is_done(folder, item):
+        left = [item for item in chosen if not _is_done(folder, item)]
+        total = sum(item.minutes[0 if quick else 1] for item in left)
+        if total < FEW_MINUTES:
+            spent = 0.0
+            for item in left:
+                share = item.minutes[0 if quick else 1] / total
                 _compute(item, folder, quick, seed, _part(watch, item, spent, share))
-            spent += share
+                spent += share
+        else:
+            _compute_in_pool(left, folder, quick, seed, watch)
         _write(paper, folder)
     return folder
+
+
+def _compute_in_pool(items: list[Item], folder: RunFolder, quick: bool, seed: int, watch: Watch) -> None:
+    """The longest first, as many at once as there are cores: most of a quick item is compiling, on one core."""
+    minutes = {item.id: item.minutes[0 if quick else 1] for item in items}
+    longest = sorted(minutes, key=lambda name: -minutes[name])
+    watch.stage(f"{len(items)} items", 0.0)
+    spent, done = 0.0, 0
+    tasks = ((folder.record["name"], name, str(folder.path), quick, seed) for name in longest)
+    for name in in_pool(_work, tasks, min(cores(), len(items)), _start):
+        spent, done = spent + minutes[name], done + 1
+        watch.stage(f"{name} done, {len(items) - done} to go", spent / sum(minutes.values()))
+
+
+def _start() -> None:
+    pass
+
+
+def _work(key: str, name: str, path: str, quick: bool, seed: int) -> str:
+    _compute(paper_of(key).items[name], RunFolder(path), quick, seed, QUIET)
+    return name
 
 
 def _is_done(folder: RunFolder, item: Item) -> bool:
@@ -73,9 +103,11 @@ def _made_by() -> dict[str, Any]:
 
 def chosen_items(paper: Paper, items: Sequence[str] | None) -> list[Item]:
     """The items that are asked for, all by default."""
-    for name in items or ():
-        checks.one_of(name, f"this item of {paper.key}", paper.items)
-    return [item for name, item in paper.items.items() if not items or name in items]
+    known = {name.lower(): name for name in paper.items}
+    wanted = [known.get(name.lower(), name) for name in items or ()]
+    for name in wanted:
+        checks.one_of(name, f"item of {paper.key}", paper.items)
+    return [item for name, item in paper.items.items() if not wanted or name in wanted]
 
 
 def _part(watch: Watch, item: Item, spent: float, share: float) -> Watch:

@@ -75,6 +75,7 @@ def test_a_run_from_its_file_to_its_citation(here, monkeypatch, capsys):
     # The same command again reads what is there; another experiment gets another folder.
     written = (here / "runs/small/run.json").stat().st_mtime_ns
     assert call(monkeypatch, "run", "small.toml") == 0
+    assert "Already done, in" in capsys.readouterr().out
     assert (here / "runs/small/run.json").stat().st_mtime_ns == written
     assert call(monkeypatch, "run", "small.toml", "--set", "depth=2", "--seed", "7", "--json") == 0
     changed = json.loads(capsys.readouterr().out.split("report.html\n", 1)[-1])
@@ -186,7 +187,9 @@ def test_interrupt(here, monkeypatch, capsys):
     monkeypatch.undo()
     monkeypatch.chdir(here)
     assert call(monkeypatch, "show", "runs/small") == 0
-    assert "Not finished. Go on:  meanformer resume runs/small" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "Not finished: the run is complete, its numbers and figures are not." in shown
+    assert "Go on:  meanformer resume runs/small" in shown
     assert call(monkeypatch, "resume", "runs/small") == 0
     assert "Report: runs/small/report.html" in capsys.readouterr().out
 

@@ -173,3 +173,8 @@ def test_the_plan_tells_what_will_be_run():
     assert "until its fate is known" in plan_text(read_experiment("gaussian-blowup"))
     assert "144 runs" in plan_text(read_experiment("phase-diagram"))
     assert plan_text(read_experiment("tour")).count("tokens of dimension 2, from seed 0") == 11
+
+
+def test_an_axis_of_a_sweep_cannot_be_set():
+    with pytest.raises(mf.InputError, match="is an axis of the sweep"):
+        read_experiment("phase-diagram", ["attention.tau=0.1"])

@@ -57,7 +57,8 @@ def test_items_are_kept_resumed_and_added(computed, tmp_path):
 
 
 def test_other_sizes_and_versions_are_not_mixed(computed, tmp_path, monkeypatch):
-    reproductions.reproduce("fake2025", tmp_path / "run", items=["A1"])
+    monkeypatch.setattr(reproductions, "FEW_MINUTES", 10.0)
+    reproductions.reproduce("fake2025", tmp_path / "run", items=["a1"])
     with pytest.raises(mf.InputError, match="holds another run"):
         reproductions.reproduce("fake2025", tmp_path / "run", items=["A1"], quick=True)
     monkeypatch.setattr(reproductions, "_made_by", lambda: {"versions": {"jax": "other"}})

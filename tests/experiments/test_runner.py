@@ -144,3 +144,11 @@ def test_a_violated_bound_is_told():
     (claim,) = claims_of(moved, None)
     assert claim["holds"] is False
     assert claim["measured"] > claim["bound"]
+
+
+def test_what_has_collapsed_is_one_cluster():
+    """1 % of the diameter at the start: at 1 % of its own, a cloud that shrinks keeps its clusters for ever."""
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [0.0, -2.0]])
+    run = mf.layers(mf.Affine(-jnp.eye(2)), tokens, 1, step=0.999)
+    assert run.clusters().count == 4
+    assert numbers_of(run, ["clusters"]) == {"clusters": 1}

@@ -157,7 +157,8 @@ def test_sectors_and_colours():
     given = token_options(run("tokens in dimension 2"), {"colour": {"sectors": 5}, "coordinates": [1], "view": 2.0})
     assert given["colour"].shape == (7,)
     assert given["coordinates"] == [1]
-    assert token_options(run("causal"), {"colour": "positions"})["colour"] is None
+    positions = token_options(run("causal"), {"colour": "positions"})["colour"]
+    np.testing.assert_allclose(positions, np.arange(1, 8) / 7)
     assert token_options(run("tokens in dimension 10"), {})["coordinates"] == (0, 1)
 
 

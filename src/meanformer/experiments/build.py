@@ -16,7 +16,7 @@ from .. import _checks as checks
 from .._types import cast
 from ..attention.schedule import check_velocity
 from ..flows.densities import DensitySystem, refuse_for_densities
-from ..flows.endless import _checked as checked_endless
+from ..flows.endless import checked_endless
 from ..flows.gaussians import GaussianSystem
 from ..flows.observe import checked_observer
 from ..flows.planning import STATES_IN_A_STEP, checked_plan

@@ -34,6 +34,14 @@ def changed(source: Source, changes: Sequence[str]) -> Source:
                 remedy="e.g. --set n=200 or --set attention.tau=0.5",
             )
         path = resolved(key, data, f"the key {key!r} of --set")
+        swept = data.get("sweep", {}).get("grid", {}) if isinstance(data.get("sweep"), dict) else {}
+        if dotted(path) in swept:
+            checks.refuse(
+                f"{dotted(path)} is an axis of the sweep",
+                got=f"--set {change}",
+                expected="a setting that the sweep does not change",
+                remedy=f'give its values in [sweep.grid]: "{dotted(path)}" = [{value}]',
+            )
         put(data, path, parse_value(value))
         places = {place: words for place, words in places.items() if place[: len(path)] != path}
         places[path] = f"--set {change}"

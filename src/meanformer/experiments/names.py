@@ -7,7 +7,7 @@ NUMBERS: dict[str, str] = {
     "bound": "the bound of the theory on that radius",
     "mean_norm": "norm of the mean at the end",
     "trace": "trace of the covariance at the end",
-    "clusters": "number of clusters at the end, in the frame of the run",
+    "clusters": "number of clusters at the end in the frame of the run, at 1 % of the diameter at the start or end",
     "effective_rank": "exponential of the entropy of the covariance's spectrum at the end",
     "participation_ratio": "(tr Sigma)^2 / tr Sigma^2 at the end",
     "stable_rank": "tr Sigma / |Sigma| at the end",

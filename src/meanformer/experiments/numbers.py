@@ -8,6 +8,7 @@ import numpy as np
 
 import meanformer as mf
 
+from ..diagnostics.clusters import box_diameter, clusters_at
 from ..theory.check import no_bound, solver_error
 from .names import NUMBERS
 
@@ -45,6 +46,13 @@ class _Look:
         bound = mf.support_bound(field, system.mu, self.run.outcome.time, start)
         return (None, no_bound(field, start)) if bound is None else (float(bound), "")
 
+    def clusters(self) -> int:
+        """At 1 % of the diameter that the tokens have, or had at the start: what has collapsed is one cluster."""
+        system = self.run.system if self.run.whole is None else self.run.whole
+        start, end = (np.asarray(mu.points, float) for mu in (system.mu, self.final))
+        delta = 0.01 * max(box_diameter(start), box_diameter(end))
+        return clusters_at(end, np.asarray(self.final.weights, float), delta).count
+
     def _saved_start(self) -> bool:
         """Whether the first save time is the start: a run does not keep its t0, but the tokens with which it began."""
         return bool(np.array_equal(self.original.points[0], self.run.system.mu.points))
@@ -57,7 +65,7 @@ _OF: dict[str, Callable[[_Look], Any]] = {
     "bound": lambda look: None if (claim := look.radius_claim()) is None else claim.bound,
     "mean_norm": lambda look: np.linalg.norm(np.asarray(look.own.mean)),
     "trace": lambda look: np.trace(np.asarray(look.own.covariance)),
-    "clusters": lambda look: mf.clusters(look.final).count if look.tokens else None,
+    "clusters": lambda look: look.clusters() if look.tokens else None,
     "effective_rank": lambda look: mf.effective_rank(look.final),
     "participation_ratio": lambda look: mf.participation_ratio(look.final),
     "stable_rank": lambda look: mf.stable_rank(look.final),

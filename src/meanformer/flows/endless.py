@@ -71,7 +71,7 @@ def endless_run(
     call: tuple[Any, Any, dict[str, Any]],
 ) -> Trajectory:
     """March a Gaussian until its fate is known, or its steps are spent; save some of the states on the way."""
-    seconds = _checked(system, t0, save, stop, unused)
+    seconds = checked_endless(system, t0, save, stop, unused)
     count = DEFAULT_COUNT if save is None else checks.whole(save, "save", 2)
     # Fates are told in double precision, whatever the dtype of the start.
     rtol = float(checked_rtol(1e-8 if rtol is None else rtol, jnp.zeros(()).dtype))
@@ -233,7 +233,7 @@ def _compressed(mu: Gaussian) -> Gaussian:
     return Gaussian(mu.mean, factor=(vectors * values[None])[:, :kept])
 
 
-def _checked(system: GaussianSystem, t0: Scalar, save: Any, stop: Any, unused: dict[str, Any]) -> float:
+def checked_endless(system: GaussianSystem, t0: Scalar, save: Any, stop: Any, unused: dict[str, Any]) -> float:
     """Refuse what a run to its fate has no use for; the seconds that it may take."""
     # Under `jit` all that is computed is traced, even from numbers that are known.
     if is_traced(system, t0, jnp.zeros(()) + 0):

@@ -3,9 +3,10 @@ r"""Numbers of any run over time: the eigenvalues of its covariance, its ranks, 
 from types import SimpleNamespace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
-from ..diagnostics.bounds import support_bound
+from ..diagnostics.bounds import grown_radius
 from ..diagnostics.spectra import effective_rank, participation_ratio, stable_rank
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
@@ -110,8 +111,9 @@ def radius_along(run: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         return times, radii, np.full_like(radii, float(run.system.space.radius))
     if run.discrete:  # a run of layers keeps its first layer only, and the bound is of flows
         return times, radii, None
-    start = (run.system if run.whole is None else run.whole).mu
-    bounds = [support_bound(run.field, start, t, times[0]) for t in times]
+    # From the first saved radius, which need not be that of the start.
+    radius, t0, *later = (jnp.asarray(number, run.system.dtype) for number in (radii[0], times[0], *times))
+    bounds = [grown_radius(run.field, radius, t0, t) for t in later]
     known = None if bounds[-1] is None else np.array([float(b) for b in bounds if b is not None])
     return times, radii, known if known is None or np.isfinite(known).all() else None
 

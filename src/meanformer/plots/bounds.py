@@ -103,8 +103,7 @@ def plot_claims(checked: Any, ax: Any = None, *, title: str | None = None) -> An
             colour = style.PALETTE[0] if claim.holds else VIOLATED
             ax.barh(k, slack / 100, height=0.55, color=colour, alpha=0.85, zorder=2)
             relation = r"\leq" if claim.holds else ">"
-            bound = number(claim.bound) if np.isfinite(claim.bound) else r"\infty"
-            text = f"${number(claim.measured)}{relation}{bound}$"
+            text = f"${number(claim.measured)}{relation}{number(claim.bound)}$"
             ax.text(1.03, k, text, color=style.INK if claim.holds else VIOLATED, **words)
         left = -0.27 if any(claim.holds is False for claim in claims) else 0.0
         ax.set_xlim(left, 1.0)

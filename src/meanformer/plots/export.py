@@ -33,7 +33,7 @@ def save_figure(figure: Figure, path: Path) -> Path:
     with style.style(), mpl.rc_context(settings):
         if _points(figure) <= MOST_POINTS and _write_svg(figure, svg) <= MOST_BYTES:
             return svg
-        for ax in figure.axes:
+        for ax in (ax for ax in figure.axes if ax.name != "3d"):  # where matplotlib cannot
             for artist in (*ax.collections, *ax.lines):
                 artist.set_rasterized(True)
         if _write_svg(figure, svg) <= MOST_BYTES:

@@ -146,6 +146,7 @@ if TYPE_CHECKING:
     from meanformer.store.errors import FolderError as FolderError
     from meanformer.store.journal import Journal as Journal
     from meanformer.store.load import load as load
+    from meanformer.store.table import load_table as load_table
     from meanformer.theory.check import Checked as Checked
     from meanformer.theory.check import Claim as Claim
     from meanformer.theory.check import check as check
@@ -213,6 +214,7 @@ _EXPORTS: dict[str, str] = {
     "Trajectory": "meanformer.flows.trajectory",
     "Journal": "meanformer.store.journal",
     "load": "meanformer.store.load",
+    "load_table": "meanformer.store.table",
     "FolderError": "meanformer.store.errors",
     "clusters": "meanformer.diagnostics.clusters",
     "effective_rank": "meanformer.diagnostics.spectra",

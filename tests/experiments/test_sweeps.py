@@ -47,7 +47,7 @@ def sweep(tmp_path):
 
 def test_the_table_has_the_numbers_of_each_run(sweep, tmp_path):
     folder = run_experiment(sweep, tmp_path / "run")
-    table = folder.table()
+    table = mf.load_table(tmp_path / "run")
     assert dict(table.sizes) == {"attention.tau": 3, "draw": 2}
     assert table["outcome"].values.tolist() == [["REACHED"] * 2] * 3
     I = jnp.eye(2)

@@ -70,7 +70,8 @@ def print_run(found: Mapping[str, Any], already: bool = False) -> None:
     else:
         report = f" Report: {found['report']}" if found["report"] else ""
         before = "Already done, in" if already else "Done in"
-        console.print(f"{before} {text(found['seconds'])} s.{report}", **plain)
+        what = " of computing" * (found["kind"] == "reproduction")
+        console.print(f"{before} {text(found['seconds'])} s{what}.{report}", **plain)
 
 
 def _print_cases(console: Any, rows: Sequence[Mapping[str, Any]]) -> None:

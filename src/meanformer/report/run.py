@@ -304,14 +304,26 @@ def _add_settings(section: Section, record: Mapping[str, Any]) -> None:
 def _add_reproduce(section: Section, folder: Path, record: Mapping[str, Any]) -> None:
     versions = record.get("versions") or {}
     package = f"meanformer=={versions['meanformer']}" if versions.get("meanformer") else "meanformer"
-    lines = [f"pip install {package}", record.get("command") or f"meanformer run {record.get('name', '')}"]
-    section.code("\n".join(lines))
-    section.text("Load the run in Python:")
-    section.code(f'import meanformer as mf\n\nrun = mf.load("{folder.as_posix()}")')
+    if record.get("command") or record.get("experiment"):
+        command = record.get("command") or f"meanformer run {record.get('name', '')}"
+        section.code(f"pip install {package}\n{command}")
+    else:
+        section.text("This run was started from Python; `run.json` in its folder has the call.")
+    section.text("Load it in Python:")
+    section.code("import meanformer as mf\n\n" + _loading(folder, str(record.get("kind"))))
     rows = [("seed", record.get("seed")), ("created", record.get("created")), ("commit", record.get("commit"))]
     rows += [("machine", record.get("machine")), ("hash of the settings", record.get("hash"))]
     rows += [(name, version) for name, version in versions.items()]
     section.table(("", ""), [(name, str(value)) for name, value in rows if value is not None])
+
+
+def _loading(folder: Path, kind: str) -> str:
+    path = folder.as_posix()
+    if kind == "sweep":
+        return f'table = mf.load_table("{path}")  # an xarray.Dataset'
+    if kind == "cases":
+        return f'run = mf.load("{path}/cases/NAME")'
+    return f'run = mf.load("{path}")'
 
 
 def _add_citations(section: Section, record: Mapping[str, Any], results: Mapping[str, Any] | None) -> None:

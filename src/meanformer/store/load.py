@@ -33,7 +33,7 @@ def load(path: str | Path) -> Trajectory:
             safe="the folder is as it was",
             remedy="load one of its cases: mf.load(path / 'cases' / name)"
             if record.get("kind") == "cases"
-            else "open its report.html, or meanformer.store.folder.RunFolder(path).table()",
+            else "mf.load_table(path) reads a sweep",
         )
     if count < 2:
         raise FolderError(

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .errors import NotARun
 from .folder import RunFolder
 
 if TYPE_CHECKING:
@@ -24,6 +26,24 @@ def results_of(folder: RunFolder) -> dict[int, dict[str, Any]]:
     for number in range(1, len(listed)):
         rows |= {row["task"]: row for row in folder.read_segment(number, listed)[1]["rows"]}
     return rows
+
+
+def load_table(path: str | Path) -> "xarray.Dataset":
+    """The numbers of a sweep, from its folder: an `xarray.Dataset` over the axes of the sweep.
+
+    ```python
+    table = mf.load_table("runs/phase-diagram")
+    table["clusters"].sel(draw=0)
+    ```
+    """
+    folder = RunFolder(path)
+    if folder.record.get("kind") != "sweep":
+        raise NotARun(
+            f"{folder.path} holds a {folder.record.get('kind')}, not a sweep",
+            safe="the folder is as it was",
+            remedy="mf.load(path) reads a run",
+        )
+    return read_table(folder)
 
 
 def read_table(folder: RunFolder) -> "xarray.Dataset":

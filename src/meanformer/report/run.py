@@ -90,7 +90,7 @@ def run_page(folder: Path, record: Mapping[str, Any], results: Mapping[str, Any]
     figures = (results or {}).get("figures") or []
     theory = [one for one in figures if one.get("name") == "claims"]
     films = _films(folder, results) if record.get("kind") == "cases" else []
-    pictures = films + [one for one in figures if one.get("name") != "claims"]
+    pictures = [one for one in figures if one.get("name") != "claims"] + films
     _add_summary(page.section("Result"), folder, record, results)
     if pictures:
         _add_figures(page.section("Pictures"), folder, pictures)

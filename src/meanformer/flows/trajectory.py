@@ -71,6 +71,11 @@ class Trajectory(eqx.Module):
         return self.system.field
 
     @property
+    def moved_by(self) -> str:
+        """What moved the measure, in a word or two: the kind of the field, or so many layers."""
+        return f"{int(self.stats['steps'])} layers" if self.discrete else type(self.field).__name__
+
+    @property
     def saved(self) -> Any:
         """What was kept of the states at `times`; read from disk now, if the run was loaded."""
         return self.stored() if isinstance(self.stored, Lazy) else self.stored

@@ -57,7 +57,7 @@ def _covariances(run: Any) -> np.ndarray:
 def plot_run_spectrum(run: Any, ax: Any = None, *, title: str | None = None) -> Any:
     r"""The eigenvalues of the covariance of any run over time: see `meanformer.plots.gaussians.plot_spectrum`."""
     if title is None and not isinstance(run.system.mu, Gaussian):
-        title = f"{type(run.field).__name__}: covariance of the {_kind(run)}"
+        title = f"{run.moved_by}: covariance of the {_kind(run)}"
     return plot_spectrum(moments(run), ax, title=title)
 
 
@@ -74,7 +74,7 @@ def plot_ranks_along(run: Any, ax: Any = None, *, legend: bool = True, title: st
         ax.set(ylabel="ranks of $\\Sigma(t)$", ylim=(0.9, max(1.1, d + 0.1 * max(1, d - 1))))
         if legend:
             beside(ax)
-        words = f"{type(run.field).__name__}: how many directions carry the variance, of {d}"
+        words = f"{run.moved_by}: how many directions carry the variance, of {d}"
         ax.set_title(words if title is None else title)
     return ax
 
@@ -96,7 +96,7 @@ def plot_radius(run: Any, ax: Any = None, *, legend: bool = True, title: str | N
         if legend and bounds is not None:
             beside(ax)
         note = "" if bounds is not None else " (no bound for this kind)"
-        ax.set_title(f"{type(run.field).__name__}: radius{note}" if title is None else title)
+        ax.set_title(f"{run.moved_by}: radius{note}" if title is None else title)
     return ax
 
 

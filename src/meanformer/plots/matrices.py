@@ -50,7 +50,7 @@ def plot_attention(run: Any, pairs: Any = None, *, title: str | None = None) -> 
                     ax.set_xlabel("key $j$")
                 if column == 0:
                     ax.set_ylabel("query $i$")
-        figure.suptitle(f"{type(run.field).__name__}: attention $P_{{ij}}$" if title is None else title, fontsize=11)
+        figure.suptitle(f"{run.moved_by}: attention $P_{{ij}}$" if title is None else title, fontsize=11)
     return figure
 
 

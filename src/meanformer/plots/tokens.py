@@ -295,4 +295,4 @@ def _names(run: Trajectory, coordinates: Sequence[int] | None) -> list[str]:
 
 def _heading(run: Trajectory) -> str:
     frame = "" if run.propagators is None else ", $z=e^{-tV}x$"
-    return f"{type(run.field).__name__}, {run.system.mu.n} tokens{frame}"
+    return f"{run.moved_by}, {run.system.mu.n} tokens{frame}"

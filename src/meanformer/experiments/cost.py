@@ -68,7 +68,8 @@ def plan_text(experiment: Experiment) -> str:
         lines += [f"a sweep of {experiment.sweep.count():,} runs, over"]
         lines += [f"  {key}: {_values(values)}" for key, values in axes.items()]
         lines += ["each of them, here the first:"]
-        lines += [f"  {line}" for line in _plan(experiment.task({key: values[0] for key, values in axes.items()}))]
+        first = experiment.task({key: values[0] for key, values in axes.items()})
+        lines += [f"  {line}" for line in _plan(first, experiment.sweep.numbers, check=False)]
     else:
         lines += [f"  {line}" for line in _plan(experiment)]
     draw = experiment.figures.draw
@@ -175,7 +176,7 @@ def _states(experiment: Experiment) -> int:
     return len(times) if isinstance(times, list) else times or DEFAULT_COUNT
 
 
-def _plan(experiment: Experiment) -> list[str]:
+def _plan(experiment: Experiment, numbers: list[str] | None = None, check: bool = True) -> list[str]:
     """A single run, in lines."""
     lines = [f"attention  {_told(experiment.attention)}", f"measure    {_told(experiment.measure)}"]
     n, d = _tokens(experiment)
@@ -189,8 +190,8 @@ def _plan(experiment: Experiment) -> list[str]:
     else:
         lines += _told_flow(experiment)
     lines += [f"saved      {_told_times(experiment)}"]
-    numbers = experiment.diagnostics.numbers
-    checked = ", and the claims of the theory are checked" * experiment.diagnostics.check
+    numbers = numbers or experiment.diagnostics.numbers
+    checked = ", and the claims of the theory are checked" * (check and experiment.diagnostics.check)
     lines += [f"numbers    {'all that apply' if numbers is None else ', '.join(numbers)}{checked}"]
     return lines
 

@@ -155,7 +155,9 @@ class Save(Table):
 
 
 class Diagnostics(Table):
-    """[diagnostics]: the numbers that are reported (by default all that apply), and whether the theory is checked."""
+    """[diagnostics]: the numbers that are reported (by default all that apply), and whether all claims of the theory are
+    checked, or that of the radius alone, which costs nothing.
+    """
 
     numbers: list[Annotated[str, Word("number", NUMBERS)]] | None = None
     check: bool = True

@@ -155,8 +155,8 @@ class Save(Table):
 
 
 class Diagnostics(Table):
-    """[diagnostics]: the numbers that are reported (by default all that apply), and whether all claims of the theory are
-    checked, or that of the radius alone, which costs nothing.
+    """[diagnostics]: the numbers that are reported (by default all that apply), and whether all claims of the theory
+    are checked, or that of the radius alone, which costs nothing.
     """
 
     numbers: list[Annotated[str, Word("number", NUMBERS)]] | None = None

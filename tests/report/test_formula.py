@@ -5,6 +5,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from meanformer.experiments.config import read_experiment
+from meanformer.experiments.registry import library
+from meanformer.experiments.reproductions import PAPERS, paper
 from meanformer.report.formula import formula, inline, plain
 
 
@@ -78,3 +81,22 @@ def test_formulas_inside_a_sentence():
 def test_words_of_a_formula():
     assert plain(r"\Gamma_\mu(x)=\frac{a}{b}\,\leq\infty") == "Γ_μ(x)=(a)/(b) ≤∞"
     assert plain(r"\lambda\varepsilon") == "λε"
+
+
+@pytest.mark.parametrize(
+    "tex", [r"a\le b\ge c", r"\mathbb R^2", r"\mathcal N(0,\Sigma_0)", r"\frac{t_1}L\,x", r"\lambda_{\max}\big(x\big)"]
+)
+def test_common_tex_is_set(tex):
+    assert formula(tex) is not None
+
+
+def test_every_formula_of_the_library_and_of_the_papers_is_set():
+    texts = [item.setting for key in PAPERS for item in paper(key).items.values()]
+    texts += [item.title for key in PAPERS for item in paper(key).items.values()]
+    for name in library():
+        experiment = read_experiment(name)
+        texts += [experiment.title, experiment.about, experiment.formula, experiment.caption]
+        texts += [text for _, case in experiment.expanded() for text in (case.formula, case.caption, case.about)]
+    found = [tex for text in texts for tex in re.findall(r"\$([^$]+)\$", text)]
+    assert len(found) > 50
+    assert [tex for tex in found if formula(tex) is None] == []

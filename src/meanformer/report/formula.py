@@ -28,7 +28,7 @@ _COMMANDS = {Outline.MOVETO: "M", Outline.LINETO: "L", Outline.CURVE3: "Q", Outl
 def formula(tex: str) -> str | None:
     """The `<svg>` of a formula, without dollars; None if mathtext does not know how to set it."""
     words = html.escape(plain(tex))
-    tex = tex.replace("^*", "^{*}")  # a star alone is set as a product, with space around it
+    tex = _for_mathtext(tex)
     settings: dict[Any, Any] = {"mathtext.fontset": "cm", "text.usetex": False, "font.family": "DejaVu Sans"}
     with rc_context(settings):
         font = FontProperties(size=UNITS, family="DejaVu Sans")
@@ -46,6 +46,15 @@ def formula(tex: str) -> str | None:
         f'<svg class="formula" role="img" aria-label="{words}" viewBox="{" ".join(f"{b:.0f}" for b in box)}" '
         f'style="{place}"><title>{words}</title><path fill="currentColor" d="{_path_data(outline)}"/></svg>'
     )
+
+
+def _for_mathtext(tex: str) -> str:
+    """Common TeX that mathtext does not know, in words that it does."""
+    tex = tex.replace("^*", "^{*}")  # a star alone is set as a product, with space around it
+    tex = re.sub(r"\\(le|ge)(?![a-zA-Z])", r"\\\1q", tex)
+    tex = re.sub(r"\\(mathbb|mathcal|mathrm|mathbf) ?([a-zA-Z])(?![a-zA-Z])", r"\\\1{\2}", tex)
+    tex = re.sub(r"(\\frac\{[^{}]*\})([a-zA-Z0-9])", r"\1{\2}", tex)
+    return re.sub(r"\\[bB]igg?[lr]?(?![a-zA-Z])", "", tex)
 
 
 def _path_data(outline: Outline) -> str:

@@ -281,7 +281,7 @@ ITEM = Item(
     "A4",
     "Covariances of the plane: five regimes, four kinds of attention",
     r"$\Sigma_{11}=a$, $\Sigma_{22}=b$, $\Sigma_{12}=c$ in the cone of positive matrices, coordinates $(a-b,2c,a+b)$, "
-    r"or divided by its trace in the disc, from a grid of starts of trace one. The regimes: to zero ($K=-Q$, $V\succ0$), "
+    r"or divided by its trace in the disc, from starts of trace one. The regimes: to zero ($K=-Q$, $V\succ0$), "
     r"to a line ($K=-Q$ of one row, $V=I$), two lines ($A+A^\top$ indefinite), growth ($A+A^\top\succ0$, $V=I$), and "
     r"both fates. Softmax, softmax with two heads (where the second has another $V\succ0$ instead of $I$), L2, "
     "Sinkhorn.",

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fast import FAST
+from folders import FOLDERS
 
 from theory import THEORY
 
@@ -458,7 +459,7 @@ MUTANTS = [
 ]
 
 
-MUTANTS += [Mutant(*mistake) for mistake in (*THEORY, *FAST)]
+MUTANTS += [Mutant(*mistake) for mistake in (*THEORY, *FAST, *FOLDERS)]
 
 
 def mutated(mutant: Mutant | None, folder: Path) -> None:

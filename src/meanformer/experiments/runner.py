@@ -86,7 +86,8 @@ def resume(path: str | Path, watch: Watch = QUIET) -> RunFolder:
     if record.get("experiment") is not None:
         experiment = from_settings(record["experiment"], record["name"], Path(record["base"]))
         return run_experiment(experiment, path, name=record["name"], command=record["command"], watch=watch)
-    complete(folder, watch)
+    if folder.results is None:
+        complete(folder, watch)
     return folder
 
 
@@ -110,7 +111,8 @@ def complete(folder: RunFolder, watch: Watch = QUIET) -> None:
                 safe="the first state alone",
                 remedy="save it again from Python, to another folder",
             )
-        write_results(folder, _found(run, folder.path, {}, watch, check=True))
+        found = _found(run, folder.path, {}, watch, check=True)
+        write_results(folder, found | {"seconds": run.stats.get("seconds")})
 
 
 def _record(experiment: Experiment, name: str, command: str) -> dict[str, Any]:

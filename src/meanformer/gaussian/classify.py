@@ -210,7 +210,8 @@ def _settled(record: Record, unit_speed: np.ndarray) -> tuple[np.ndarray, np.nda
     certain = size[:, -1] <= (unit_speed * now[:, 0] / CERTIFIED)[:, None]
     alive = throughout(size < ALIVE) & (high - low < STEADY) & fades & certain & ~dead
     rank = alive.sum(axis=1)
-    long_enough &= (rank > 0) | (unit_speed * now[:, 0] >= ALL_DEAD)
+    fallen = record.log_size[:, -1] - record.log_size[:, 0] <= -np.log(ALL_DEAD)  # soon, if exponentially
+    long_enough &= (rank > 0) | (unit_speed * now[:, 0] >= ALL_DEAD) | fallen
     still = np.asarray((rank == 0) | ((record.turning < ALIVE) | ~inside).all(axis=1))
     known = np.asarray((alive | dead).all(axis=1))
     return np.logical_and.reduce([long_enough, known, still]), rank, alive

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -79,16 +80,10 @@ def test_only_data_is_made_and_nobody_elses_code_is_imported():
     assert "antigravity" not in sys.modules
 
 
-class Mine(mf.AbstractField):
-    """A field of a user."""
+class Mine(eqx.Module):
+    """Something of a user, with numbers of its own."""
 
     V: jax.Array
-
-    def evaluate(self, mu, x, t, view):
-        return x @ self.V.T
-
-    def terms(self, t):
-        raise NotImplementedError
 
 
 def raised_to(power):

@@ -1,5 +1,6 @@
 """[attention]: the kinds, and what combines them."""
 
+import abc
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -25,9 +26,9 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 class Field_(Table):
     """A table that means a field."""
 
+    @abc.abstractmethod
     def build(self, site: Site) -> mf.AbstractField:
         """The field, for tokens of dimension `site.d`."""
-        raise NotImplementedError
 
 
 class Head(Field_):

@@ -15,6 +15,7 @@ r"""Matrices and vectors of an experiment file.
 All tables take a factor `scale`.
 """
 
+import abc
 import zlib
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -39,9 +40,9 @@ class Scaled(Table):
 
     scale: float = 1.0
 
+    @abc.abstractmethod
     def unscaled(self, site: Site, shape: Shape, siblings: Siblings) -> Array:
         """The matrix without its factor."""
-        raise NotImplementedError
 
 
 class Identity(Scaled):

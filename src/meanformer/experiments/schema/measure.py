@@ -1,5 +1,6 @@
 """[measure]: where the tokens start."""
 
+import abc
 from typing import Annotated, Any, Literal
 
 import jax.numpy as jnp
@@ -44,9 +45,9 @@ class Law(Table):
         """The options that tell the dimension by their length."""
         return ()
 
+    @abc.abstractmethod
     def law(self, site: Site) -> Any:
         """The law itself."""
-        raise NotImplementedError
 
 
 class CubeLaw(Law):
@@ -145,13 +146,13 @@ class MixtureLaw(Law):
 class Measure(Table):
     """A table that means a measure."""
 
+    @abc.abstractmethod
     def dimension(self) -> int:
         """The dimension of the space."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def build(self, site: Site) -> Any:
         """The measure."""
-        raise NotImplementedError
 
 
 class Tokens(Measure):

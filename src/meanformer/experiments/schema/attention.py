@@ -23,7 +23,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-class Field_(Table):
+class FieldTable(Table):
     """A table that means a field."""
 
     @abc.abstractmethod
@@ -31,7 +31,7 @@ class Field_(Table):
         """The field, for tokens of dimension `site.d`."""
 
 
-class Head(Field_):
+class Head(FieldTable):
     """What the kinds of attention share: three matrices and three biases."""
 
     made: ClassVar[Callable[..., mf.AbstractField]]
@@ -135,7 +135,7 @@ class Hardmax(Head):
     kind: Literal["hardmax"] = "hardmax"
 
 
-class MultiHead(Field_):
+class MultiHead(FieldTable):
     """Several heads, added; `W` has one output matrix for each."""
 
     kind: Literal["multi-head"] = "multi-head"
@@ -149,7 +149,7 @@ class MultiHead(Field_):
             return mf.MultiHead(heads, W)
 
 
-class Causal(Field_):
+class Causal(FieldTable):
     """Masked: a token sees those at positions up to its own."""
 
     kind: Literal["causal"] = "causal"
@@ -161,7 +161,7 @@ class Causal(Field_):
             return mf.Causal(self.of.build(site.at("of")), self.prefix)
 
 
-class Sum(Field_):
+class Sum(FieldTable):
     """Fields, added."""
 
     kind: Literal["sum"] = "sum"
@@ -174,7 +174,7 @@ class Sum(Field_):
         return first
 
 
-class Scaled(Field_):
+class Scaled(FieldTable):
     """A field times a number."""
 
     kind: Literal["scaled"] = "scaled"
@@ -185,7 +185,7 @@ class Scaled(Field_):
         return self.factor * self.of.build(site.at("of"))
 
 
-class Affine(Field_):
+class Affine(FieldTable):
     """The field Mx + b."""
 
     kind: Literal["affine"] = "affine"
@@ -199,7 +199,7 @@ class Affine(Field_):
             return mf.Affine(M, b)
 
 
-class Perceptron(Field_):
+class Perceptron(FieldTable):
     """The field W2 phi(W1 x + b1) + b2, with `hidden` rows in W1 where these are drawn."""
 
     kind: Literal["perceptron"] = "perceptron"
@@ -232,7 +232,7 @@ class Norm(Table):
     eps: Annotated[float, Field(ge=0)] = 1e-5
 
 
-class Normed(Field_):
+class Normed(FieldTable):
     """What the two wrappers share."""
 
     made: ClassVar[Callable[..., mf.AbstractField]]
@@ -263,7 +263,7 @@ class PostNorm(Normed):
     kind: Literal["post-norm"] = "post-norm"
 
 
-class Piecewise(Field_):
+class Piecewise(FieldTable):
     """Weights that change at given times."""
 
     kind: Literal["piecewise"] = "piecewise"
@@ -280,7 +280,7 @@ def _each(fields: list[Any], site: Site) -> list[mf.AbstractField]:
     return [field.build(site.at(number)) for number, field in enumerate(fields)]
 
 
-KINDS: tuple[type[Field_], ...] = (Softmax, L2, Sinkhorn, Sigmoid, Linear, Unnormalised, Hardmax, MultiHead, Causal)
+KINDS: tuple[type[FieldTable], ...] = (Softmax, L2, Sinkhorn, Sigmoid, Linear, Unnormalised, Hardmax, MultiHead, Causal)
 KINDS += (Sum, Scaled, Affine, Perceptron, PreNorm, PostNorm, Piecewise)
 Attention = Annotated[Any, OneOfKinds(*KINDS)]
 for _kind in KINDS:

@@ -4,8 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+# The theme would announce its successor at each build.
+export NO_MKDOCS_2_WARNING := 1
+
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test study theory bench mutants lint typecheck clean
+.PHONY: help venv demo test docs pictures study theory bench mutants lint typecheck clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +23,13 @@ demo: $(VENV)/.base ## install the package, run the tour and print the path of i
 test: $(VENV)/.dev ## run the whole test suite
 	@echo "==> Running the test suite"
 	@$(BIN)/python -m pytest
+
+docs: $(VENV)/.docs ## build the documentation, strictly, and print the path of its first page
+	@$(BIN)/python -m mkdocs build --strict --quiet
+	@echo "==> Done. Open the documentation in a browser: file://$(CURDIR)/site/index.html"
+
+pictures: $(VENV)/.dev ## draw every picture of the documentation again (long)
+	@$(BIN)/python docs/pictures/gallery.py
 
 study: $(VENV)/.dev ## measure Gaussian fates: ranks, blow-up times, seconds, against two peers (long)
 	@$(BIN)/python -m benchmarks.fates
@@ -41,7 +51,7 @@ typecheck: $(VENV)/.dev ## check types
 	@$(BIN)/pyright --pythonpath $(BIN)/python
 
 clean: ## remove .venv, caches and builds (runs/ is kept)
-	rm -rf $(VENV) $(VENV)-bench build dist .hypothesis .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-bench build dist site .hypothesis .pytest_cache .ruff_cache
 	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # Stamps, so that a second `make` installs nothing unless pyproject.toml has changed.
@@ -61,6 +71,11 @@ $(VENV)/.base: $(VENV)/.made pyproject.toml
 $(VENV)/.dev: $(VENV)/.made pyproject.toml
 	@echo "==> Installing meanformer with the developer tools (a few minutes the first time)"
 	@$(PIP) install -e ".[dev]"
+	@touch $(VENV)/.base $(VENV)/.docs $@
+
+$(VENV)/.docs: $(VENV)/.made pyproject.toml
+	@echo "==> Installing meanformer with the tools for the documentation (a minute or two the first time)"
+	@$(PIP) install -e ".[docs]"
 	@touch $(VENV)/.base $@
 
 # An environment of its own, made afresh when pyproject.toml has changed: the others never see torch.

@@ -1,0 +1,128 @@
+r"""What the site has beyond its Markdown files: displayed formulas, MathJax without a network, pages outside `docs/`.
+
+The repository must read well without the site: a page links to `../benchmarks/RESULTS.md`, where that file is; on the
+site, which has it as a page of its own, the link goes there.
+"""
+
+import posixpath
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+from markdown import Markdown
+from markdown.extensions import Extension
+from markdown.inlinepatterns import InlineProcessor
+from markdown.util import AtomicString
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
+
+from meanformer.report.references import BIBTEX
+
+ROOT = Path(__file__).parents[1]
+
+# File of the repository -> its page on the site.
+OUTSIDE = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "README.md": "index.md",
+    "benchmarks/FATES.md": "measured/fates.md",
+    "benchmarks/RESULTS.md": "performance.md",
+    "benchmarks/THEORY.md": "measured/theory.md",
+}
+REMOTE_WORKER = "https://unpkg.com/iframe-worker/shim"
+INLINE = r'<span class="arithmatex">\\\([^<]*\\\)</span>'
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)(#[^)\s]*)?\)")
+
+
+class DisplayedFormulas(Extension):
+    r"""`$$...$$` inside a paragraph, as many of our docstrings have it, is a displayed formula too."""
+
+    def extendMarkdown(self, md: Markdown) -> None:
+        """Before the inline formulas between single dollars (priority 189.9)."""
+        md.inlinePatterns.register(_Displayed(r"\$\$(.+?)\$\$", md), "displayed-formula", 190)
+
+
+class _Displayed(InlineProcessor):
+    def handleMatch(self, m: re.Match[str], data: str) -> tuple[Element, int, int]:
+        element = Element("span", {"class": "arithmatex"})
+        element.text = AtomicString(rf"\[{m[1]}\]")
+        return element, m.start(0), m.end(0)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Add our Markdown extension."""
+    config.markdown_extensions.append(DisplayedFormulas())  # pyright: ignore[reportArgumentType]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages from outside `docs/`, and MathJax."""
+    for source, page in OUTSIDE.items():
+        if page not in files.src_uris:
+            files.append(File.generated(config, page, content=(ROOT / source).read_text()))
+    mathjax = next(path for path in metadata.files("sphinx-mathjax-offline") or () if path.name == "tex-svg.js")
+    files.append(File.generated(config, "assets/tex-svg.js", abs_src_path=str(mathjax.locate())))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn links around, and fill in what the package knows of itself."""
+    here = page.file.src_uri
+    source = next((path for path, target in OUTSIDE.items() if target == here and here not in _own(config)), None)
+    markdown = LINK.sub(lambda found: _link(found, here, source or f"docs/{here}"), markdown)
+    for mark, text in FILLED.get(here, {}).items():
+        markdown = markdown.replace(mark, text())
+    return markdown
+
+
+def on_page_content(html: str, **_) -> str:
+    """Keep a formula and the comma after it on one line."""
+    return re.sub(rf"({INLINE}[.,;:)]+)", r'<span class="together">\1</span>', html)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Take our own worker: that of the theme for pages from files comes from the network."""
+    return output.replace(REMOTE_WORKER, get_relative_url("assets/worker.js", page.url))
+
+
+def on_post_template(output_content: str, **_) -> str:
+    """The page for addresses that do not exist is of use on a server only, and searches there without our worker."""
+    return output_content.replace(f'<script src="{REMOTE_WORKER}"></script>', "")
+
+
+def _own(config: MkDocsConfig) -> set[str]:
+    return {path.relative_to(config.docs_dir).as_posix() for path in Path(config.docs_dir).rglob("*.md")}
+
+
+def _link(found: re.Match[str], here: str, source: str) -> str:
+    """A link as it stands in the file `source` of the repository, for the page `here` of the site."""
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(source), found[1]))
+    if target.startswith("docs/"):
+        page = target.removeprefix("docs/")
+    elif target in OUTSIDE:
+        page = OUTSIDE[target]
+    else:
+        return found[0]
+    return f"]({posixpath.relpath(page, posixpath.dirname(here) or '.')}{found[2] or ''})"
+
+
+def commands() -> str:
+    """The reference of the command line, from its own help."""
+    document = [sys.executable, "-m", "typer", "meanformer.cli", "utils", "docs", "--name", "meanformer"]
+    text = subprocess.run(document, capture_output=True, text=True, check=True).stdout
+    return text[text.index("\n## ") :]
+
+
+def references() -> str:
+    """All papers and libraries, as BibTeX."""
+    entries = "\n".join(BIBTEX.values()).replace("VERSION", metadata.version("meanformer"))
+    return f"```bibtex\n{entries}\n```"
+
+
+# Page -> what is written in place of a mark.
+FILLED = {"cli.md": {"<!-- the commands -->": commands}, "citing.md": {"<!-- the references -->": references}}

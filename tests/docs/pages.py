@@ -1,0 +1,41 @@
+"""What the pages of the documentation hold: their fences, links and pictures."""
+
+import re
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+
+# A fence may stand inside a list or a note, indented.
+_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w-]*)[^\n]*\n(?P<body>.*?)^(?P=indent)```$", re.M | re.S)
+
+
+@dataclass(frozen=True)
+class Fence:
+    """A block of code: its language, its text, and the line of the page on which it begins."""
+
+    language: str
+    body: str
+    line: int
+
+
+def fences(page: Path) -> list[Fence]:
+    """All blocks of a page, in order."""
+    text = page.read_text()
+    return [
+        Fence(found["language"], textwrap.dedent(found["body"]), text[: found.start()].count("\n") + 1)
+        for found in _FENCE.finditer(text)
+    ]
+
+
+def prose(page: Path) -> str:
+    """The page without its blocks of code."""
+    return _FENCE.sub("", page.read_text())
+
+
+def name_of(page: Path) -> str:
+    """The path of a page from the root, as it is told by the tests."""
+    return page.relative_to(ROOT).as_posix()

@@ -1,0 +1,154 @@
+"""Every block of code of the README and the docs runs, and prints what the page says that it prints."""
+
+import contextlib
+import io
+import re
+import runpy
+import shlex
+import shutil
+import sys
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import typer
+
+from docs.pages import DOCS, PAGES, ROOT, Fence, fences, name_of
+from meanformer import cli
+from meanformer.experiments.build import build
+from meanformer.experiments.config import experiment_of
+
+LANGUAGES = {"python", "bash", "console", "toml", "text", "bibtex"}
+RUN = {"python", "bash"}
+
+
+def blocks(page) -> list[tuple[Fence, str | None]]:
+    """The blocks that are run, each with the text block that follows it at once, if any."""
+    found = fences(page)
+    following = [*found[1:], Fence("", "", 0)]
+    return [
+        (fence, after.body if after.language == "text" else None)
+        for fence, after in zip(found, following, strict=True)
+        if fence.language in RUN
+    ]
+
+
+def shell(line: str, monkeypatch) -> None:
+    """One line of a shell block: a command of ours, in this process, which has compiled much of it already."""
+    command, *arguments = shlex.split(line, comments=True)
+    try:
+        if command == "meanformer":
+            monkeypatch.setattr(sys, "argv", [command, *arguments])
+            cli.main()
+        else:
+            assert command == "python", f"only `meanformer` and `python examples/...` are run: {line}"
+            monkeypatch.setattr(sys, "argv", arguments)
+            runpy.run_path(str(ROOT / arguments[0]), run_name="__main__")
+    except SystemExit as stop:
+        assert not stop.code, line
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name_of)
+def test_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for fence, text in blocks(page):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            if fence.language == "python":
+                # Blank lines put the numbers of the page into a traceback.
+                exec(compile("\n" * fence.line + fence.body, str(page), "exec"), names)
+            else:
+                for line in fence.body.splitlines():
+                    shell(line, monkeypatch)
+        if text is not None:
+            assert printed.getvalue() == text
+    plt.close("all")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_fence_says_what_it_is(page):
+    """Nothing is left out by a fence without a language, and what is only shown could be run."""
+    for fence in fences(page):
+        assert fence.language in LANGUAGES, f"{name_of(page)}, line {fence.line}"
+        if fence.language == "console":
+            for line in fence.body.splitlines():
+                could_run(line)
+        elif fence.language == "toml":
+            build(experiment_of(fence.body, f"{name_of(page)}, line {fence.line}", ROOT))
+
+
+def could_run(line: str) -> None:
+    """A command that is shown: its target, script or options exist."""
+    words = [word for word in shlex.split(line, comments=True) if "=" not in word.split("/")[0] or word.startswith("-")]
+    command, *arguments = words or ["true"]
+    command = command.removeprefix(".venv/bin/")
+    if command == "make":
+        targets = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+        assert arguments and set(arguments) <= targets, line
+    elif command == "meanformer":
+        parses(shlex.split(line, comments=True)[1:], line)
+    elif command == "python" and arguments[0] != "-m":
+        assert (ROOT / arguments[0]).is_file(), line
+    elif command == "python":
+        assert (
+            arguments[1] in {"venv", "pytest"}
+            or (ROOT / arguments[1].replace(".", "/")).exists()
+            or (ROOT / f"{arguments[1].replace('.', '/')}.py").is_file()
+        ), line
+    else:
+        assert command in {"pip", "git", "cd", "source", ".", "true", "open"} or shutil.which(command), line
+
+
+def parses(arguments: list[str], line: str) -> None:
+    """Whether the command line reads its words; nothing is run."""
+    app = typer.main.get_command(cli.app)
+    name, context, rest = app.resolve_command(app.make_context("meanformer", [], resilient_parsing=True), arguments)
+    del name
+    try:
+        context.make_context("meanformer", rest)
+    except typer.Exit:  # --help
+        pass
+    except Exception as error:
+        raise AssertionError(f"{line}: {error}") from error
+
+
+# The worked numbers of the specification: at 1, -0.5, 2, 0.25, and masked at the second token.
+WORKED = {
+    "softmax": (1.3453159203, 0.0679486331, 1.6685056736, 0.7405280048, -0.2187160472),
+    "L2": (0.6676589231, -0.3927002055, 1.3912156754, -0.1007920411, -0.3941955373),
+    "sigmoid": (0.5120080191, 0.1364256230, 0.6073049806, 0.3553088962, -0.0573979775),
+    "linear": (1.2078, -0.6039, 2.4156, 0.30195, -0.1287),
+    "unnormalised": (3.4277699454, 0.0595420637, 19.1965039463, 0.8611930291, -0.1644407086),
+    "Sinkhorn, dot": (0.8218999838, -0.2001147495, 1.4355912600, 0.1987581040, -0.2276242264),
+    "Sinkhorn, distance": (0.9856579581, -0.3614313710, 1.5952803130, 0.0750304859, -0.3479307569),
+    "hardmax": (1.8, -0.45, 1.8, 1.8, -0.45),
+}
+
+
+def test_the_table_of_the_first_page_is_the_one_worked_by_hand():
+    (table,) = (text for _, text in blocks(DOCS / "start.md") if text and text.startswith("kind "))
+    rows = {line[:20].strip(): np.array(line[20:].split(), float) for line in table.splitlines()[1:]}
+    assert rows.keys() == WORKED.keys()
+    for name, values in WORKED.items():
+        np.testing.assert_allclose(rows[name], values, rtol=0, atol=0.51e-8, err_msg=name)
+
+
+def test_the_hand_calculation_of_the_first_page():
+    """Its numbers, from the definition, without the library."""
+    x, w, A, V = np.array([1.0, -0.5, 2.0]), np.array([0.2, 0.5, 0.3]), 0.8 * 1.1, 0.9
+    mass = w * np.exp(A * x[0] * x)
+    share = mass / mass.sum()
+    page = (DOCS / "start.md").read_text()
+    for value in (*mass, mass.sum(), *share, *(share * x), (share * x).sum(), V * (share * x).sum()):
+        assert f"{value:.5f}" in page
+
+
+def test_readme_has_its_picture_and_two_set_up_commands():
+    readme = (ROOT / "README.md").read_text()
+    picture = DOCS / "img" / "tour.png"
+    assert f"({picture.relative_to(ROOT)})" in readme
+    assert 50_000 < picture.stat().st_size < 600_000
+    assert re.findall(r"^make (\w+)", readme, re.MULTILINE) == ["demo", "test"]
+    for link in re.findall(r"\]\(([^)#]+)\)", readme):
+        assert link.startswith("https://") or (ROOT / link).exists(), link

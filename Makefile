@@ -25,7 +25,7 @@ test: $(VENV)/.dev ## run the whole test suite
 	@$(BIN)/python -m pytest
 
 docs: $(VENV)/.docs ## build the documentation, strictly, and print the path of its first page
-	@$(BIN)/python -m mkdocs build --strict --quiet
+	@$(BIN)/python -m mkdocs build --strict
 	@echo "==> Done. Open the documentation in a browser: file://$(CURDIR)/site/index.html"
 
 pictures: $(VENV)/.dev ## draw every picture of the documentation again (long)
@@ -43,9 +43,10 @@ bench: $(VENV)-bench/.bench ## measure speed against torch, KeOps, geomloss, ott
 mutants: $(VENV)/.dev ## check that the suite catches deliberate mistakes (long)
 	@$(BIN)/python tests/mutations/run.py
 
-lint: $(VENV)/.dev ## check format and style
+lint: $(VENV)/.dev ## check format, style and spelling
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
+	@$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md docs src examples benchmarks
 
 typecheck: $(VENV)/.dev ## check types
 	@$(BIN)/pyright --pythonpath $(BIN)/python

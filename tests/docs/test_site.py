@@ -1,0 +1,144 @@
+"""The site: built strictly, complete, readable without a network, spelt well."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import meanformer as mf
+from docs.pages import DOCS, PAGES, ROOT, name_of, prose
+from test_package import ORDER
+
+# Built by make and by this module; nothing of it is in the repository.
+BUILD = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir"]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site, from a strict build without warnings (and not `--quiet`, which hides them from `--strict`)."""
+    folder = tmp_path_factory.mktemp("site")
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run([*BUILD, str(folder)], cwd=ROOT, env=environment, capture_output=True, text=True)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0 and not re.search("WARN|ERROR", said), said
+    return folder
+
+
+class Loaded(HTMLParser):
+    """What a browser fetches for a page, and the formulas in it."""
+
+    def __init__(self, page: Path):
+        super().__init__()
+        self.resources: list[str] = []
+        self.feed(page.read_text())
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        if tag in {"script", "img", "iframe", "source", "video"} and values.get("src"):
+            self.resources.append(values["src"])
+        if tag == "link" and values.get("rel") in {"stylesheet", "icon", "preconnect", "preload"}:
+            self.resources.append(values["href"])
+
+
+def test_pages_open_from_files(site):
+    """Scripts, styles and pictures are all in the site itself."""
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 40
+    for page in pages:
+        for resource in Loaded(page).resources:
+            assert "//" not in resource, f"{page}: {resource}"
+            if page.name != "404.html":
+                assert (page.parent / resource.split("?")[0]).is_file(), f"{page}: {resource}"
+
+
+def test_formulas_reach_mathjax(site):
+    """No dollar is left over, in pages that have formulas and no prices."""
+    for page in site.rglob("*.html"):
+        text = re.sub(r"<(pre|code|script|style)\b.*?</\1>", "", page.read_text(), flags=re.DOTALL)
+        text = re.sub(r'<(span|div) class="arithmatex">.*?</\1>', "", text, flags=re.DOTALL)
+        assert "$" not in text, f"{page}: {text[max(0, text.find('$') - 80) : text.find('$') + 80]}"
+
+
+def test_the_command_line_and_the_references_are_filled_in(site):
+    cli, citing = ((site / name).read_text() for name in ("cli.html", "citing.html"))
+    for command in ("run", "resume", "report", "reproduce", "list", "init", "show", "compare", "cite", "bench"):
+        assert f'id="meanformer-{command}"' in cli
+    assert "sinkformers" in citing and "VERSION" not in citing
+
+
+def test_the_api_pages_have_every_public_name_once(site):
+    """In their sources; and each has come out as a heading with an anchor, with the text of its docstring."""
+    named = {
+        page: re.findall(r"^::: meanformer\.(\w+)$", page.read_text(), re.MULTILINE) for page in DOCS.glob("api/*")
+    }
+    assert sorted(name for names in named.values() for name in names) == sorted(mf.__all__)
+    for page, names in named.items():
+        text = (site / "api" / f"{page.stem}.html").read_text()
+        for name in names:
+            assert f'id="meanformer.{name}"' in text, name
+
+
+def test_signatures_on_the_api_pages(site):
+    """Constructors taken over by name show their arguments."""
+    text = re.sub(r"<[^>]+>", "", (site / "api" / "attention.html").read_text())
+    for kind in ("Softmax", "L2", "Linear", "Unnormalised"):
+        assert f"{kind}(Q, K, V, tau=1.0" in text.replace("&quot;", '"'), kind
+
+
+def test_every_page_is_in_the_navigation():
+    """mkdocs warns of the contrary; here: what it warns of is an error, so that this cannot be switched off unseen."""
+    settings = (ROOT / "mkdocs.yml").read_text()
+    assert re.search(r"^strict: true$", settings, re.MULTILINE)
+    assert "omitted_files: warn" in settings and "anchors: warn" in settings
+
+
+def test_pages_are_spelt_well():
+    """Common misspellings; names that only look like one are listed in pyproject.toml."""
+    codespell = Path(sys.executable).with_name("codespell")
+    sources = [*map(str, PAGES), "CHANGELOG.md", "src", "examples", "benchmarks"]
+    done = subprocess.run([codespell, *sources], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_links_to_files_of_the_repository_exist():
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", prose(page)):
+            if not re.match(r"\w+:", link):
+                target = page.parent / link
+                assert target.exists(), f"{name_of(page)}: {link}"
+
+
+def test_links_to_papers_are_well_formed():
+    for page in PAGES:
+        for number in re.findall(r"arxiv\.org/abs/([^)}\s]*)", page.read_text()):
+            assert re.fullmatch(r"\d{4}\.\d{5}", number), f"{name_of(page)}: {number}"
+
+
+def test_the_architecture_page_names_what_exists():
+    text = (DOCS / "architecture.md").read_text()
+    table = text[text.index("| part of") : text.index("`meanformer/__init__.py` holds")]
+    first = [row.split("|")[1] for row in table.splitlines()[2:] if row]
+    parts = [name.rstrip("/") for cell in first for name in re.findall(r"`([\w/]+)`", cell)]
+    here = [part for part in ORDER if (ROOT / "src/meanformer" / part).is_dir() or not part.startswith("__")]
+    here = [part for part in here if any((ROOT / "src/meanformer").glob(f"{part}*"))]
+    assert set(parts) == set(here)
+    assert [part for part in parts if part in ORDER[10:]] == [part for part in here if part in ORDER[10:]]
+    for path in re.findall(r"`?((?:flows|attention|gaussian|reduce|theory|diagnostics|experiments)/[\w/]+\.py)", text):
+        assert (ROOT / "src/meanformer" / path).is_file(), path
+
+
+@pytest.mark.skipif(
+    not shutil.which("chromium") and not os.environ.get("MEANFORMER_REQUIRE_BROWSER"), reason="needs chromium"
+)
+def test_a_browser_shows_formulas_and_finds_words_without_a_network(site):
+    """The page as it is after its scripts have run: formulas are drawings, and the search has results."""
+    address = f"file://{site}/start.html?q=sinkhorn"
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
+    shown = subprocess.run(["chromium", *flags, address], capture_output=True, text=True, timeout=120).stdout
+    assert shown.count("<mjx-container") > 10
+    assert int(re.search(r"(\d+) matching documents", shown)[1]) > 3

@@ -81,7 +81,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, **_) -> str:
-    """Keep a formula and the comma after it on one line."""
+    """Keep a formula and the comma after it on one line; open pictures at full size by a click."""
+    html = re.sub(r'(?<!">)(<img [^>]*src="([^"]+)"[^>]*>)', r'<a href="\2">\1</a>', html)
     return re.sub(rf"({INLINE}[.,;:)]+)", r'<span class="together">\1</span>', html)
 
 

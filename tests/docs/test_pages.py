@@ -25,7 +25,7 @@ RUN = {"python", "bash"}
 def blocks(page) -> list[tuple[Fence, str | None]]:
     """The blocks that are run, each with the text block that follows it at once, if any."""
     found = fences(page)
-    following = [*found[1:], Fence("", "", 0)]
+    following = [*found, Fence("", "", 0)][1:]
     return [
         (fence, after.body if after.language == "text" else None)
         for fence, after in zip(found, following, strict=True)

@@ -1,0 +1,274 @@
+"""`python -m benchmarks.reproductions FOLDER ...`: writes docs/reproductions from folders of `meanformer reproduce`.
+
+Each folder gives a page with all claims, and its lines of the table on the front page. Pictures are drawn from the
+figures of the folder, as small PNG files; those that are vectors need `chromium`, and without it are not drawn.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from meanformer.report.page import number_text
+
+from .report import table_lines
+
+DOCS = Path(__file__).parents[1] / "docs"
+VERDICTS = ("holds", "misleads", "undecided", "fails")
+BEGIN, END = "<!-- written by benchmarks.reproductions -->", "<!-- end -->"
+# The figure that is shown of an item, by its name in the folder; other items have none on the page.
+SHOWN = {
+    "castin2025": {
+        "A1": "blow_up",
+        "A2": "ranks_identity",
+        "A4": "two_lines",
+        "A5b": "l2_blow_up",
+        "A7": "mean_field_rate",
+        "A9": "stability",
+        "A11": "three_representations",
+    },
+    "geshkovski2023": {"B1": "polytope_2d", "B3": "boolean_attention", "B4": "integrator"},
+}
+SIZE, LARGEST = (1000, 760), 120_000
+PAPER = (252, 251, 248)  # the background of our figures, which is white on the site
+
+_FORMULA = re.compile(r"(\$[^$]+\$)")
+# Words of claims that were written for a terminal.
+_SIGNS = {
+    r"\bSigma0\b": "Σ₀",
+    r"\bSigma_inf\b": "Σ∞",
+    r"\bSigma_11\b": "Σ₁₁",
+    r"\bSigma_12\b": "Σ₁₂",
+    r"\bSigma\b": "Σ",
+    r"\blmax\b": "λmax",
+    r"\^-1\b": "⁻¹",
+    r"\^T\b": "ᵀ",
+    r"\^\(1/2\)": "^½",
+}
+
+
+def markdown(text: str) -> str:
+    """Words of a report as Markdown, also for a table: formulas stay, signs that mean something to it are escaped."""
+    parts = _FORMULA.split(text)
+    return "".join(_formula(part) if part.startswith("$") else _words(part) for part in parts)
+
+
+def _formula(tex: str) -> str:
+    """A bar would end a cell, and a star could begin emphasis."""
+
+    def named(bar: re.Match[str]) -> str:
+        return (r"\Vert" if bar[1] == r"\|" else r"\vert") + " " * bar[2].isalpha()
+
+    return re.sub(r"(\\\||\|)(?=(.))", named, tex).replace("*", r"\ast")
+
+
+def _words(text: str) -> str:
+    for pattern, sign in _SIGNS.items():
+        text = re.sub(pattern, sign, text)
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("|", "&#124;")
+    return re.sub(r"([\\`*_\[\]])", r"\\\1", text)
+
+
+def paragraph(text: str) -> str:
+    """A paragraph in lines of the length of the others; no line ends inside a formula or a link."""
+    whole = re.sub(r"\$[^$]+\$|`[^`]+`|\[[^]]*\]\([^)]*\)", lambda part: part[0].replace(" ", "\0"), text)
+    lines = textwrap.wrap(whole, 120, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ")
+
+
+def value(cell: Any) -> str:
+    """A number or words."""
+    if isinstance(cell, float):
+        return number_text(cell, 5 if 0.001 <= abs(cell) < 1e5 else 2)
+    return markdown(str(cell))
+
+
+def counts(items: Sequence[Mapping[str, Any]]) -> Counter[str]:
+    """How many claims have which verdict."""
+    return Counter(str(row["verdict"]) for item in items for row in item["rows"])
+
+
+def sentence(found: Counter[str]) -> str:
+    """The verdicts in words: "91 hold, 4 mislead, 5 are undecided"."""
+    words = {"holds": "hold", "misleads": "mislead", "undecided": "are undecided", "fails": "fail"}
+    return ", ".join(f"{found[word]} {words[word]}" for word in VERDICTS if found[word])
+
+
+def item_lines(key: str, item: Mapping[str, Any]) -> list[str]:
+    """The section of one item."""
+    head = ["claim", "reference", "ours", "tolerance", "verdict", "reason"]
+    rows = [
+        [
+            markdown(row["claim"]),
+            value(row["reference"]),
+            value(row["ours"]),
+            value(row["tolerance"]),
+            str(row["verdict"]) if row["verdict"] == "holds" else f"**{row['verdict']}**",
+            markdown(row["why"]),
+        ]
+        for row in item["rows"]
+    ]
+    lines = [f"## {item['id']}. {_words(item['title'])}", "", paragraph(markdown(item["setting"])), ""]
+    lines += [*table(head, rows), ""]
+    for remark in item["remarks"]:
+        lines += [paragraph(markdown(remark)), ""]
+    figure = shown(key, item)
+    if figure is not None:
+        name = _words(f"{item['id']}: {item['title']}")
+        lines += [f"![{name}](../img/{picture_name(key, item['id'])})", "", paragraph(markdown(figure["caption"])), ""]
+    return lines
+
+
+def shown(key: str, item: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The figure of an item that has a picture on the page, if there is one."""
+    wanted = SHOWN.get(key, {}).get(item["id"])
+    return next((figure for figure in item["figures"] if figure["name"] == wanted), None)
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """A table, whose cells have no bars left."""
+    assert not any("|" in cell for row in rows for cell in row), "a bar would cut a cell"
+    return table_lines(head, rows)
+
+
+def picture_name(key: str, item: str) -> str:
+    """The file of the picture of an item."""
+    return f"repro_{key}_{item}.png"
+
+
+def page(run: Mapping[str, Any], results: Mapping[str, Any]) -> str:
+    """The page of a paper."""
+    paper, items = results["paper"], results["items"]
+    key = paper["key"]
+    found = counts(items)
+    made: dict[str, list[str]] = {}
+    for item in items:
+        made.setdefault(item["made_by"]["commit"], []).append(item["id"])
+    commits = "; ".join(f"{commit} ({', '.join(names)})" for commit, names in made.items())
+    versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+    first = (
+        f"The results of {paper['authors']} ([paper]({paper['url']})), computed again: {sum(found.values())} claims in"
+        f" {len(items)} items, of which {sentence(found)}. The [first page](index.md) says what the verdicts mean."
+    )
+    seconds = results["seconds"]
+    took = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+    last = (
+        f"Computed on {run['created'][:10]}, with seed {run['seed']}, on {run['machine']}, in"
+        f" {took} summed over the items. Versions: {versions}."
+        f" Commits, with the items that each computed (+: with changes): {commits}. This page is written by"
+        " `python -m benchmarks.reproductions`."
+    )
+    lines = [f"# {paper['title']}", "", paragraph(first), ""]
+    if run["quick"]:
+        lines += ["The quick form: fewer draws, tokens and times.", ""]
+    for item in items:
+        lines += item_lines(key, item)
+    lines += [
+        "## Do it again",
+        "",
+        "```console",
+        run["command"] or f"meanformer reproduce {key}",
+        "```",
+        "",
+        paragraph(last),
+        "",
+        "```bibtex",
+        paper["bibtex"],
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def summary_lines(all_results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The table of the front page: verdicts by paper and item."""
+    rows = []
+    for results in all_results:
+        link = f"[{results['paper']['key']}]({results['paper']['key']}.md)"
+        for item in results["items"]:
+            found = counts([item])
+            rows.append([link, item["id"], _words(item["title"]), *(str(found[word]) for word in VERDICTS)])
+        found = counts(results["items"])
+        rows.append([link, "all", f"{sum(found.values())} claims", *(f"**{found[word]}**" for word in VERDICTS)])
+    return table(["paper", "item", "what", *VERDICTS], rows)
+
+
+def draw(figure: Path, out: Path) -> bool:
+    """The picture of a figure, in few colours; False if there is no browser to draw a vector."""
+    with tempfile.TemporaryDirectory() as folder:
+        image = figure
+        if figure.suffix == ".svg":
+            browser = shutil.which("chromium")
+            if browser is None:
+                return False
+            image = Path(folder) / "picture.png"
+            _shot(figure, image, browser, Path(folder))
+        with Image.open(image) as opened:
+            opened = opened.convert("RGB")
+            scale = min(limit / side for limit, side in zip(SIZE, opened.size, strict=True))
+            small = opened.resize([round(scale * side) for side in opened.size], Image.Resampling.LANCZOS)
+    pixels = np.asarray(small, np.float64) * (255 / np.array(PAPER, np.float64))
+    white = Image.fromarray(np.clip(pixels, 0, 255).round().astype(np.uint8))
+    for colours in (256, 128, 64, 32):
+        few = white.quantize(colours, method=Image.Quantize.MEDIANCUT, kmeans=1, dither=Image.Dither.NONE)
+        few.save(out, optimize=True)
+        if out.stat().st_size <= LARGEST:
+            break
+    return True
+
+
+def _shot(figure: Path, out: Path, browser: str, folder: Path) -> None:
+    """A vector, drawn by a browser at twice the size that is needed."""
+    box = re.findall(r'<svg[^>]* viewBox="0 0 ([\d.]+) ([\d.]+)"', figure.read_text()[:2000])[0]
+    width, height = (float(side) for side in box)
+    tall = round(height * SIZE[0] / width)
+    style = "margin:0;display:block"
+    html = folder / "picture.html"
+    html.write_text(f'<body style="{style}"><img src="{figure.resolve().as_uri()}" width="{SIZE[0]}" style="{style}">')
+    command = [browser, "--headless", "--no-sandbox", "--hide-scrollbars", "--force-device-scale-factor=2"]
+    command += [f"--window-size={SIZE[0]},{tall}", f"--screenshot={out}", html.as_uri()]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+
+def write(folders: Sequence[Path], docs: Path = DOCS) -> list[Path]:
+    """Write the pages of the folders, the tables of the front page and the pictures; returns what was written."""
+    written, all_results = [], []
+    for folder in folders:
+        run, results = (json.loads((folder / name).read_text()) for name in ("run.json", "results.json"))
+        key = results["paper"]["key"]
+        out = docs / "reproductions" / f"{key}.md"
+        out.write_text(page(run, results))
+        written.append(out)
+        all_results.append(results)
+        for item in results["items"]:
+            figure, picture = shown(key, item), docs / "img" / picture_name(key, item["id"])
+            if figure is not None and draw(folder / figure["file"], picture):
+                written.append(picture)
+    index = docs / "reproductions" / "index.md"
+    before, _, rest = index.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    index.write_text("\n".join([before + BEGIN, "", *summary_lines(all_results), "", END]) + after)
+    return [*written, index]
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reproductions", description=__doc__)
+    parser.add_argument("folders", nargs="+", type=Path, help="folders of `meanformer reproduce`, all of them at once")
+    parser.add_argument("--docs", type=Path, default=DOCS)
+    options = parser.parse_args()
+    for path in write(options.folders, options.docs):
+        print(f"{path.stat().st_size:>8} {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -21,16 +21,30 @@ class FateKind(enum.IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Fate:
-    r"""What becomes of a Gaussian run (MATH e.5). `str(fate)` is a sentence.
+    r"""What becomes of a Gaussian run, with the evidence; `str(fate)` is a sentence.
+
+    With $\dot L=GL$ and the speed $\gamma=\|GL\|_F/\|L\|_F$, a run that grows is told apart by its exponent
+
+    $$p=\frac{d\log\gamma}{d\log\operatorname{tr}\Sigma}:\qquad p>0.2\ \text{blows up},\quad
+    |p|\le0.2\ \text{diverges exponentially},\quad p<-0.2\ \text{slower}.$$
 
     - `kind`: "CONVERGED", "BLEW_UP", "DIVERGED" or "UNDECIDED";
     - `time`: of the blow-up, $t^*$, with its estimated `error`; otherwise the time at which the fate was known;
-    - `rank` and `limit`, the covariance (d, d), of a converged run, else None;
+    - `rank` and `limit`, the covariance `(d, d)`, of a converged run, else None;
     - `growth`: $\frac d{dt}\log\operatorname{tr}\Sigma$ at the end, the rate of an exponential divergence;
-    - `exponent`: $p=d\log\gamma/d\log\operatorname{tr}\Sigma$, $\gamma$ the speed: $p>0.2$ is a blow-up,
-      $|p|\le0.2$ an exponential divergence, $p<-0.2$ a slower one;
-    - `slopes`: the log-log slopes of the eigenvalues of $\Sigma$ in time, largest eigenvalue first: 0 stays, -1 dies;
+    - `exponent`: $p$ at the end;
+    - `slopes`: $d\log\lambda_i/d\log t$ of the eigenvalues of $\Sigma$, largest eigenvalue first: 0 stays, -1 dies; one
+      for each column of the factor, at most `d`, and none for a finite horizon;
     - `steps`: how many steps were tried; `mean_rate`: $\lim\frac1t\log|m|$, if known; `evidence`: more, in words.
+
+    ```python
+    I, g = jnp.eye(2), mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
+    fate = mf.flow(mf.Softmax(I, I, I), g, t1=jnp.inf).fate
+    print(fate)
+    assert fate.kind == "BLEW_UP" and abs(fate.time - 0.5) <= fate.error
+    ```
+
+    MATH e.5.
     """
 
     kind: str
@@ -43,7 +57,9 @@ class Fate:
     slopes: np.ndarray
     steps: int
     evidence: str = ""
+    """More about the fate, in words; may be empty."""
     mean_rate: float | None = None
+    r"""The rate $\lim\frac1t\log|m|$ at which the mean grows, or None."""
 
     @property
     def law(self) -> str | None:
@@ -75,7 +91,20 @@ class Fate:
 class Fates:
     """The fates of many runs: arrays with one entry per run, with the names of `Fate`; `fates[i]` is a `Fate`.
 
-    `rank` is -1 and `limit` not a number where a run has no limit. `seconds` is the wall time of all, with compiling.
+    - `code`, `time`, `error`, `rank`, `growth`, `exponent`, `steps`: shape `(n,)`; `kind` has the codes as words;
+    - `limit`: shape `(n, d, d)`; `slopes`: shape `(n, r)`, for factors of `r` columns, at most `d`;
+    - `seconds`: the wall time of all, with compiling.
+
+    `rank` is -1 and `limit` not a number where a run has no limit.
+
+    ```python
+    I, g = jnp.eye(2), mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
+    found = mf.fates([mf.Softmax(I, I, I), mf.Softmax(-I, I, I)], g)
+    assert found.kind.tolist() == ["BLEW_UP", "CONVERGED"] and found.rank.tolist() == [-1, 0]
+    assert found.limit.shape == (2, 2, 2) and found[0].kind == "BLEW_UP"
+    ```
+
+    MATH e.5.
     """
 
     code: np.ndarray
@@ -108,15 +137,15 @@ class Fates:
 
     @property
     def kind(self) -> np.ndarray:
-        """The kinds, as words."""
+        """The kinds as words, shape `(n,)`."""
         return np.array([FateKind(code).name for code in self.code])
 
     def counts(self) -> dict[str, int]:
-        """How many runs had each fate."""
+        """How many runs had each fate: a dictionary with all four kinds."""
         return {kind.name: int((self.code == kind).sum()) for kind in FateKind}
 
     def summary(self) -> str:
-        """All fates in one line."""
+        """All fates in one line: how many of each kind, and of each rank."""
         counts = ", ".join(f"{count} {name}" for name, count in self.counts().items() if count)
         ranks, how_many = np.unique(self.rank[self.code == FateKind.CONVERGED], return_counts=True)
         limits = ", ".join(f"{count} of rank {rank}" for rank, count in zip(ranks, how_many, strict=True))
@@ -126,7 +155,7 @@ class Fates:
         return f"<Fates: {self.summary()}>"
 
     def to_xarray(self) -> "xarray.Dataset":
-        """The fates as a labelled dataset."""
+        """The fates as a labelled dataset, with the axes `run`, `eigenvalue`, `coordinate` and `coordinate_`."""
         import xarray
 
         axes = {"slopes": ("run", "eigenvalue"), "limit": ("run", "coordinate", "coordinate_")}
@@ -135,7 +164,7 @@ class Fates:
         return xarray.Dataset(data, attrs={"seconds": self.seconds})
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
-        """The histogram of the ranks, as matplotlib axes."""
+        """The histogram of the ranks, as matplotlib axes; options as for `plot_ranks`."""
         from .plots.covariances import plot_ranks
 
         return plot_ranks(self.rank, ax=ax, **options)

@@ -18,13 +18,22 @@ MOST_TOKENS = 4096
 
 @dataclass(frozen=True, eq=False)
 class AttentionSummary:
-    r"""What the attention matrices of a field look like, head by head; axes `(heads,)` or `(heads, n)`.
+    r"""What the attention matrices $P$ of a field look like, head by head; `heads` is their number.
 
-    - `rank`: how many singular values are above `threshold` times the largest;
-    - `entropy`: the mean over tokens, by weight, of `row_entropy`: $-\sum_jP_{ij}\log P_{ij}/\log n$, from 0 (a token
-      listens to one) to 1 (to all alike); not a number for tokens of zero weight;
-    - `received`: the attention $a_j=\sum_iw_iP_{ij}$ that each token receives, and `relative`, $a_j/w_j$;
-    - `leaders`: for each head the tokens $\{j:\exists i,\ j=\arg\max_lP_{il},\ P_{ij}>1/2\}$.
+    - `rank`, shape `(heads,)`: how many singular values are above `threshold` times the largest;
+    - `row_entropy`, shape `(heads, n)`: $-\sum_jP_{ij}\log P_{ij}/\log n$, from 0 (a token listens to one) to 1 (to all
+      alike); not a number for tokens of zero weight; `entropy`, shape `(heads,)`: its mean over tokens, by weight;
+    - `received`, shape `(heads, n)`: the attention $a_j=\sum_iw_iP_{ij}$ that each token receives; `relative`:
+      $a_j/w_j$;
+    - `leaders`: for each head the numbers of the tokens $\{j:\exists i,\ j=\arg\max_lP_{il},\ P_{ij}>1/2\}$.
+
+    ```python
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    summary = mf.attention_summary(mf.Hardmax(jnp.eye(2), jnp.eye(2), jnp.eye(2)), tokens)
+    assert summary.entropy == 0 and summary.leaders[0].tolist() == [0, 1, 2]  # each listens to itself
+    ```
+
+    MATH g.
     """
 
     rank: np.ndarray
@@ -58,7 +67,20 @@ class AttentionSummary:
 
 @dataclass(frozen=True, eq=False)
 class AttentionPath:
-    """`rank`, `entropy` and number of `leaders` of each head at the `times` of a run; axes `(times, heads)`."""
+    """Rank, entropy and number of leaders of the attention matrices along a run; quantities as in `AttentionSummary`.
+
+    - `times`, shape `(T,)`; `rank`, `entropy` and `leaders` (how many), shape `(T, heads)`;
+    - `threshold`: the share of the largest singular value above which one counts for the rank.
+
+    ```python
+    I = jnp.eye(2)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    path = mf.attention_along(mf.flow(mf.Softmax(I, I, I), tokens, t1=1.0), every=50)
+    assert path.times.tolist() == [0.0, 0.5, 1.0] and path.entropy.shape == (3, 1)
+    ```
+
+    MATH g.
+    """
 
     times: np.ndarray
     rank: np.ndarray
@@ -80,16 +102,26 @@ class AttentionPath:
 
 
 def attention_summary(field: AbstractField, mu: PointCloud, t: Any = 0.0, threshold: Any = 1e-3) -> AttentionSummary:
-    r"""Rank, entropy, attention received and leaders of the attention matrices of `field` at the tokens of `mu`.
+    """Rank, entropy, attention received and leaders of the attention matrices of `field` at the tokens of `mu`.
 
     Tokens of zero weight are left out: nobody listens to them. Rows of kinds that do not normalise are divided by their
     sums, but for the rank. Sinkhorn attention has $a_j=w_j$: nobody is listened to more than anybody else.
 
-    **Arguments:** `t`, the time, for scheduled weights; `threshold`, relative to the largest singular value.
+    **Arguments:** an attention field and a cloud of at most 4096 tokens; `t`, the time, for scheduled weights;
+    `threshold`, relative to the largest singular value.
+
+    **Returns:** an `AttentionSummary`, where the formulas are.
+
+    **Raises:** `InputError` for negative or infinite entries, as linear and unnormalised attention may have.
 
     ```python
-    print(mf.attention_summary(mf.Softmax(Q, K, V), tokens))
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    summary = mf.attention_summary(mf.Softmax(jnp.eye(2), jnp.eye(2), jnp.eye(2)), tokens)
+    print(summary)  # rank 3 of 3, entropy 0.801, 3 leaders that receive 1 of the attention
+    assert summary.rank.tolist() == [3] and np.isclose(summary.received.sum(), 1)
     ```
+
+    MATH g.
     """
     threshold = float(checks.positive(threshold, "threshold", "a fraction of the largest singular value, e.g. 1e-3"))
     if is_traced(field, mu):
@@ -152,9 +184,18 @@ def attention_along(run: Any, every: int = 1, threshold: Any = 1e-3) -> Attentio
     The field acts on the tokens themselves, so a rescaled run is taken out of its frame first; times at which the
     tokens are then beyond the floating-point range are left out.
 
+    **Arguments:** a run of `mf.flow` from tokens; `threshold` as for `attention_summary`.
+
+    **Returns:** an `AttentionPath`.
+
     ```python
-    print(mf.attention_along(mf.flow(field, tokens, t1=8.0, frame=mf.Rescaled()), every=10))
+    I = jnp.eye(2)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    path = mf.attention_along(mf.flow(mf.Softmax(I, I, I), tokens, t1=1.0), every=50)
+    assert path.entropy[-1, 0] < path.entropy[0, 0]  # tokens part, and attention sharpens
     ```
+
+    MATH g.
     """
     every = checks.whole(every, "every")
     run = token_run(run, "attention_along").original()

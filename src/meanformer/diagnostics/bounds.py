@@ -40,14 +40,27 @@ def growth(field: AbstractField, t: Scalar) -> tuple[Scalar, Scalar] | None:
 
 
 def support_bound(field: AbstractField, mu: PointCloud, t1: Any, t0: Any = 0.0) -> Float[Array, ""] | None:
-    r"""The bound on the support radius at `t1` (MATH d.1; Castin et al. 2025),
+    r"""The bound on the support radius at `t1`,
 
     $$R(t)\le e^{\int_{t_0}^t\|V\|}R_0,$$
 
-    with $\sum_h\|W_hV_h\|$ in the exponent for several heads, and $R_0+\int|b|$ for $R_0$ where values have biases.
-    It holds for softmax, L2, Sinkhorn, hardmax, sigmoid, their masked versions and affine maps; for other fields
-    (linear, unnormalised, perceptron, norms) the result is None. The integral is exact for constant and piecewise
-    constant weights, a 64-point Gauss rule for scheduled ones.
+    with $\sum_h\|W_hV_h\|$ in the exponent for several heads, and $R_0+\int|b|$ for $R_0$ where values have biases. It
+    holds for softmax, L2, Sinkhorn, hardmax, sigmoid, their masked versions and affine maps. The integral is exact for
+    constant and piecewise constant weights, a 64-point Gauss rule for scheduled ones.
+
+    **Arguments:** a field, a `PointCloud`, and times $t_1\ge t_0$.
+
+    **Returns:** a number of shape `()`; None for other fields (linear, unnormalised, perceptron, norms).
+
+    ```python
+    I = jnp.eye(2)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    run = mf.flow(mf.Softmax(I, I, I), tokens, t1=1.0)
+    bound = mf.support_bound(run.field, tokens, t1=1.0)
+    assert np.isclose(bound, np.e) and run.final.radius <= bound
+    ```
+
+    MATH d.1; Castin et al. 2025.
     """
     field, mu, t0, t1 = _checked_span(field, mu, t0, t1)
     return grown_radius(field, mu.radius, t0, t1)
@@ -110,15 +123,25 @@ def _integrated(function: Callable[[Scalar], Any], field: AbstractField, start: 
 
 
 def lipschitz_constants(field: AbstractField, radius: Any, t: Any = 0.0) -> Lipschitz | None:
-    r"""Constants on the ball of `radius`: $L_x$ in the point and $L_\mu$ in the measure, for $W_1$ (MATH d.2).
+    r"""Local Lipschitz constants of a field on the ball of `radius` $R$: $L_x$ in the point and $L_\mu$ in the measure,
 
-    Summed over the heads. $L_\mu$ is None for Sinkhorn, where no explicit constant is known; the result is None for
-    fields without constants (hardmax, which is discontinuous, perceptrons, norms). Under a mask $L_\mu$ is that of the
-    visible measure, renormalised for averaging kinds.
+    $$|\Gamma_\mu(x)-\Gamma_\mu(x')|\le L_x|x-x'|,\qquad|\Gamma_\mu(x)-\Gamma_\nu(x)|\le L_\mu W_1(\mu,\nu)$$
+
+    for points and supports in the ball; for softmax, with $a=\|A\|/\tau$, $L_x=\|V\|aR^2$ and
+    $L_\mu=\|V\|(1+2aR^2)e^{2aR^2}$. Summed over the heads. Under a mask $L_\mu$ is that of the visible measure,
+    renormalised for averaging kinds.
+
+    **Arguments:** a field; a positive radius; the time `t`, for scheduled weights.
+
+    **Returns:** a `Lipschitz`, a pair `x`, `mu` of shape `()`. `mu` is None for Sinkhorn, where no explicit constant is
+    known; the result is None for fields without constants (hardmax, which is discontinuous, perceptrons, norms).
 
     ```python
-    mf.lipschitz_constants(mf.Softmax(Q, K, V), radius=1.0).mu      # |V| (1 + 2 |A|) exp(2 |A|)
+    constants = mf.lipschitz_constants(mf.Softmax(jnp.eye(2), jnp.eye(2), jnp.eye(2)), radius=1.0)
+    assert np.isclose(constants.x, 1) and np.isclose(constants.mu, 3 * np.exp(2))
     ```
+
+    MATH d.2; Castin et al. 2024.
     """
     check_kind(field)
     radius, t = checks.positive(radius, "radius", "the radius of a ball around 0"), checks.scalar(t, "t")
@@ -152,25 +175,51 @@ def hardy_factor(term: Term, p: float) -> float:
 
 
 class Stability(NamedTuple):
-    r"""$W_p(\mu_t,\nu_t)\le e^{\text{exponent}}\,W_p(\mu_0,\nu_0)$; `constant` is $e^{\text{exponent}}$, perhaps
-    infinite, and `radius` the bound on both supports that it rests on.
+    r"""What `stability_bound` returns: $W_p(\mu_t,\nu_t)\le e^{\text{exponent}}\,W_p(\mu_0,\nu_0)$.
+
+    ```python
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    field = mf.Softmax(0.1 * jnp.eye(2), jnp.eye(2), 0.5 * jnp.eye(2))
+    bound = mf.stability_bound(field, tokens, tokens, t1=1.0)
+    assert np.isclose(bound.constant, np.exp(bound.exponent)) and np.isclose(bound.radius, np.exp(0.5))
+    ```
+
+    MATH d.3.
     """
 
     exponent: float
+    r"""The integral of $L_x+L_\mu$ over time."""
     constant: float
+    r"""$e^{\text{exponent}}$, perhaps infinite."""
     radius: float
+    """The bound on both supports at the end, on which the constants rest."""
 
 
 def stability_bound(
     field: AbstractField, mu: PointCloud, nu: PointCloud, t1: Any, t0: Any = 0.0, *, p: float | int = 2
 ) -> Stability | None:
-    r"""Dobrushin's stability of the flow of two measures on a common ball (MATH d.3),
+    r"""Dobrushin's stability of the flow of two measures on a common ball,
 
     $$W_p(\mu_t,\nu_t)\le\exp\Big(\int_{t_0}^t\big(L_x(R_s)+L_\mu(R_s)\big)ds\Big)W_p(\mu_0,\nu_0),$$
 
     with $R_s$ the bound on both radii. For masked fields the distance is the conditional one and $L_\mu$ is multiplied
-    by $p/(p-1)$ where the mask is renormalised (MATH d.4): $p>1$ is then needed. None where no constant is known
-    (Sinkhorn in the measure) or the radius has no bound (linear, unnormalised). It is extremely pessimistic.
+    by $p/(p-1)$ where the mask is renormalised (MATH d.4): $p>1$ is then needed. It is extremely pessimistic.
+
+    **Arguments:** a field, two `PointCloud`s, times $t_1\ge t_0$, and $p\ge1$.
+
+    **Returns:** a `Stability`, floats `exponent`, `constant` and `radius`; None where no constant is known (Sinkhorn in
+    the measure) or the radius has no bound (linear, unnormalised).
+
+    ```python
+    field = mf.Softmax(0.1 * jnp.eye(2), jnp.eye(2), 0.5 * jnp.eye(2))
+    mu = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    nu = mu.with_points(0.9 * mu.points)
+    after = [mf.flow(field, start, t1=1.0).final for start in (mu, nu)]
+    bound = mf.stability_bound(field, mu, nu, t1=1.0)
+    assert mf.wasserstein(*after) <= bound.constant * mf.wasserstein(mu, nu)
+    ```
+
+    MATH d.3; Castin et al. 2025.
     """
     p = checks.power(p)
     field, mu, t0, t1 = _checked_span(field, mu, t0, t1)
@@ -209,7 +258,20 @@ def euler_bound(field: AbstractField, mu: PointCloud, depth: int, t1: Any = 1.0,
 
     with $R$ the bound on the radius at $t_1$, for every $p\ge1$ and constant weights: Euler's method with
     $|\ddot x|\le LS$ (both the flow and the layers stay in the ball of radius R). Under a mask the distance is the
-    conditional one, and $L_\mu$ has the factor of `stability_bound`. None where no constant is known.
+    conditional one, and $L_\mu$ has the factor of `stability_bound`.
+
+    **Arguments:** a field with constant weights, a `PointCloud`, the number of layers, the last time, and $p\ge1$.
+
+    **Returns:** a float, perhaps infinite; None where no constant is known.
+
+    ```python
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    field = mf.Softmax(0.1 * jnp.eye(2), jnp.eye(2), 0.5 * jnp.eye(2))
+    bounds = [mf.euler_bound(field, tokens, depth) for depth in (48, 96)]
+    assert np.isclose(bounds[1], bounds[0] / 2)  # of first order in the step
+    ```
+
+    MATH c, d.2.
     """
     p = checks.power(p)
     depth = checks.whole(depth, "depth")
@@ -231,10 +293,23 @@ def euler_bound(field: AbstractField, mu: PointCloud, depth: int, t1: Any = 1.0,
 
 
 def trace_bound(field: AbstractField, trace: Any, t1: Any, t0: Any = 0.0) -> float | None:
-    r"""$\operatorname{tr}\Sigma(t)\le e^{2\int\sum_h\|W_hV_h\|}\operatorname{tr}\Sigma_0$ for Sinkhorn (MATH e.4).
+    r"""The bound on the trace of the covariance under Sinkhorn attention, for every measure,
 
-    It holds for every measure: $\int|\bar y-m|^2d\mu\le\operatorname{tr}\Sigma$ by Jensen, since both marginals of the
-    plan are $\mu$. For sums of Sinkhorn heads and affine maps; None for other kinds, and under a mask.
+    $$\operatorname{tr}\Sigma(t)\le e^{2\int_{t_0}^t\sum_h\|W_hV_h\|}\operatorname{tr}\Sigma_0,$$
+
+    because $\int|\bar y-m|^2d\mu\le\operatorname{tr}\Sigma$ by Jensen, since both marginals of the plan are $\mu$.
+
+    **Arguments:** a field, a sum of Sinkhorn heads and affine maps; the `trace` at `t0`, a number; and $t_1\ge t_0$.
+
+    **Returns:** a float; None for other kinds, and under a mask.
+
+    ```python
+    field = mf.Sinkhorn(jnp.eye(2), jnp.eye(2), jnp.eye(2), eps=1.0)
+    assert np.isclose(mf.trace_bound(field, trace=2.0, t1=0.5), 2 * np.e)
+    assert mf.trace_bound(mf.Softmax(jnp.eye(2), jnp.eye(2), jnp.eye(2)), trace=2.0, t1=0.5) is None
+    ```
+
+    MATH e.4.
     """
     check_kind(field)
     trace = checks.scalar(trace, "trace")

@@ -15,8 +15,9 @@ FEW_PAIRS = 50
 
 
 class Clusters(NamedTuple):
-    """`count` clusters; the cluster `labels[i]` of each token (-1: zero weight); `centres` and `weights` of the
-    clusters; and the distance `tolerance` at which tokens are linked.
+    """`count` clusters; the cluster `labels[i]` of each token, shape `(n,)` (-1: zero weight); `centres`, shape
+    `(count, d)`, and `weights`, shape `(count,)`, of the clusters; and the distance `tolerance` at which tokens are
+    linked.
     """
 
     count: int
@@ -27,11 +28,26 @@ class Clusters(NamedTuple):
 
 
 def clusters(mu: PointCloud, tolerance: float = 0.01) -> Clusters:
-    r"""Single-linkage clusters: connected components of the graph $|x_i-x_j|\le\delta$ (MATH g).
+    r"""Single-linkage clusters of tokens: connected components of the graph
 
-    $\delta$ is `tolerance` times the diameter of the bounding box of the tokens. Deterministic and independent of the
-    order of the tokens; tokens of zero weight belong to no cluster. A cloud that is one point up to rounding is one
-    cluster. Memory is linear in the number of tokens, however tight the clusters are.
+    $$|x_i-x_j|\le\delta,\qquad\delta=\text{tolerance}\times\text{the diameter of the bounding box}.$$
+
+    Deterministic and independent of the order of the tokens; tokens of zero weight belong to no cluster. A cloud that
+    is one point up to rounding is one cluster. Memory is linear in the number of tokens, however tight the clusters
+    are.
+
+    **Arguments:** a `PointCloud` of points `(n, d)`, outside of `jit`; `tolerance` $>0$.
+
+    **Returns:** a tuple: `count`; `labels`, shape `(n,)`, -1 for zero weight; `centres`, shape `(count, d)`; `weights`
+    of the clusters, shape `(count,)`; and `tolerance`, the $\delta$ that was used.
+
+    ```python
+    found = mf.clusters(mf.PointCloud([[0.0, 0.0], [0.001, 0.0], [1.0, 1.0]]))
+    assert found.count == 2 and found.labels.tolist() == [0, 0, 1]
+    assert np.allclose(found.weights, [2 / 3, 1 / 3])
+    ```
+
+    MATH g.
     """
     tolerance = float(checks.positive(tolerance, "tolerance", "a fraction of the diameter, e.g. 0.01"))
     if not isinstance(mu, PointCloud) or mu.points.ndim != 2 or not checks.known(mu.points):

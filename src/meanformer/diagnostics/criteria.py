@@ -30,13 +30,27 @@ def _multiple_of_one(M: np.ndarray) -> float | None:
 def boolean_attention(
     run: Any, *, small: float = 3e-5, boolean: float = 1e-3, threshold: float = 1e-3, horizon: float = 8.0
 ) -> Verdict:
-    r"""$d=1$, $V>0$, $QK>0$, distinct tokens: the attention matrix tends to a Boolean matrix of rank at most 2, whose
-    rows listen to the smallest or to the largest token, but for at most one row (MATH h, row 1).
+    r"""Whether attention on a line ends up Boolean, as a theorem says for $d=1$, $V>0$, $QK>0$ and distinct tokens:
+
+    $$P(t)\to P^*\in\{0,1\}^{n\times n},\qquad\operatorname{rank}P^*\le2,$$
+
+    all rows but at most one listening to the smallest or to the largest token alone.
 
     At the last save time, without the row that is farthest from this: columns of all but the two extreme tokens are
     below `small`, entries are within `boolean` of 0 or 1, and the rank at the relative `threshold` is at most 2. A run
-    with $VT$ below `horizon` that does not show it is too short. `evidence["leaders"]` are the tokens that some row
-    listens to by more than one half.
+    with $VT$ below `horizon` that does not show it is too short.
+
+    **Arguments:** a run of `mf.flow` from tokens, in either frame; the limits of the criterion.
+
+    **Returns:** a `Verdict`; `evidence["leaders"]` are the tokens that some row listens to by more than one half.
+
+    ```python
+    tokens = mf.PointCloud([[-1.0], [0.5], [1.0]])
+    verdict = mf.boolean_attention(mf.flow(mf.Softmax(1.0, 1.0, 1.0), tokens, t1=8.0))
+    assert verdict.holds and verdict.evidence["leaders"].tolist() == [0, 2]
+    ```
+
+    MATH h, row 1; Geshkovski et al. 2023.
     """
     case = Case(run, "boolean_attention", "attention tends to a Boolean matrix of rank at most 2")
     mu = run.system.mu
@@ -115,17 +129,33 @@ def polytope_limit(
     directions: int = 200,
     horizon: float = 8.0,
 ) -> Verdict:
-    r"""$V=\lambda I$, $\lambda>0$, $A+A^\top\succ0$: the tokens $z=e^{-\lambda t}x$ tend to 0, or to points of the
-    boundary of a convex polytope, generically its vertices (MATH h, row 2).
+    r"""Whether the tokens $z=e^{-\lambda t}x$ tend to 0, or to points of the boundary of a convex polytope, generically
+    its vertices, as a theorem says for $V=\lambda I$, $\lambda>0$, $A+A^\top\succ0$.
 
     As $t\to\infty$ a token listens to $\arg\max_l(Az)\cdot z_l$ alone and moves towards the mean of that set, so a
-    limit $z$ has $(Az)\cdot z=\max_l(Az)\cdot z_l$, which is $|z|^2=\max_lz\cdot z_l$ for $A=I$; or it is 0. At the
-    last save time, of each cluster at `tolerance` one token does, up to `defect` of $(Az)\cdot z$, or lies at 0; every
-    token is within `straggler` of such a token; and the convex hull never grew, by its support function in some
+    limit $z$ is 0, or has
+
+    $$(Az)\cdot z=\max_l\,(Az)\cdot z_l,\qquad\text{for }A=I:\quad|z|^2=\max_l\,z\cdot z_l .$$
+
+    At the last save time, of each cluster at `tolerance` one token does, up to `defect` of $(Az)\cdot z$, or lies at 0;
+    every token is within `straggler` of such a token; and the convex hull never grew, by its support function in some
     `directions`, by more than `growth` of the largest token. Lengths are fractions of the diameter of the tokens and 0
     at the end. Tokens approach their limits like $e^{-\lambda t}$: if this is not seen, and $\lambda T$ is below
     `horizon` or a token moved by more than `tolerance` during the last $1/\lambda$, the run is too short. One cluster
     passes: a point is a polytope too.
+
+    **Arguments:** a run of `mf.flow` from tokens, in either frame; the limits of the criterion.
+
+    **Returns:** a `Verdict`; `evidence["limits"]`, shape `(clusters, d)`, are the centres of the clusters of $z$.
+
+    ```python
+    I = jnp.eye(2)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    verdict = mf.polytope_limit(mf.flow(mf.Softmax(I, I, I), tokens, t1=8.0))
+    assert verdict.holds and verdict.evidence["limits"].shape == (3, 2)  # a triangle
+    ```
+
+    MATH h, row 2; Geshkovski et al. 2023.
     """
     case = Case(run, "polytope_limit", "z = e^(-tV) x tends to 0 and to points of the boundary of a convex polytope")
     rate = _multiple_of_one(case.V) or 0.0
@@ -182,13 +212,31 @@ def _top_of(V: np.ndarray) -> _Top | None:
 
 
 def hyperplane_limit(run: Any, *, gap: float = 0.02, width: float = 0.1, horizon: float = 8.0) -> Verdict:
-    r"""The eigenvalue $\lambda_1$ of $V$ of largest modulus is real, positive and simple, and $Q\phi_1\cdot K\phi_1>0$
-    for its eigenvector: the tokens $z=e^{-tV}x$ approach at most three parallel hyperplanes (MATH h, row 3).
+    r"""Whether the tokens $z=e^{-tV}x$ approach at most three parallel hyperplanes, as a theorem says where the
+    eigenvalue $\lambda_1$ of $V$ of largest modulus is real, positive and simple, and $Q\phi_1\cdot K\phi_1>0$ for its
+    eigenvector:
+
+    $$\phi_1^*\cdot z_i(t)\to\{c_-,0,c_+\},\qquad c_-\le0\le c_+,$$
+
+    with $\phi_1^*$ the left eigenvector.
 
     At the last save time the coordinate along $\phi_1$ is cut where it has a gap of more than `gap` of its range, 0
     included: there are at most two cuts, and no part is wider than `width` of the range. If that is not so, and
     $\lambda_1T$ or $2(\lambda_1-|\lambda_2|)T$ is below `horizon`, or a token moved by more than `gap` during the last
     $1/\lambda_1$, the run is too short: a straggler may be on its way.
+
+    **Arguments:** a run of `mf.flow` from tokens, in either frame; the limits of the criterion.
+
+    **Returns:** a `Verdict`; `evidence["values"]` are the coordinates of the hyperplanes.
+
+    ```python
+    I, V = jnp.eye(2), jnp.diag(jnp.array([1.0, 0.5]))
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    verdict = mf.hyperplane_limit(mf.flow(mf.Softmax(I, I, V), tokens, t1=8.0))
+    assert verdict.holds and verdict.evidence["hyperplanes"] == 3
+    ```
+
+    MATH h, row 3; Geshkovski et al. 2023.
     """
     case = Case(run, "hyperplane_limit", "z = e^(-tV) x approaches at most three parallel hyperplanes")
     top = _top_of(case.V)
@@ -225,13 +273,30 @@ def paranormal_limit(
     straggler: float = 0.03,
     horizon: float = 8.0,
 ) -> Verdict:
-    r"""$\mathbb R^d=F\oplus G$, invariant under $V$, with $V|_F=\lambda I$, $\lambda>0$, a smaller spectral radius on
-    $G$, and $Qx\cdot Kx>0$ on $F\setminus0$: along $G$, the tokens $z=e^{-tV}x$ approach 0 or the boundary of a
-    polytope of $F$ (MATH h, row 4).
+    r"""Whether the tokens $z=e^{-tV}x$, projected on $F$ along $G$, approach 0 or the boundary of a polytope of $F$, as
+    a theorem says for
 
-    $F$ is the eigenspace of the largest eigenvalue. In a basis of it the projections on $F$ along $G$ are judged as by
-    `polytope_limit`, with $A$ restricted to $F$; only that the hull shrinks is not asked, since what is left of $G$
-    moves it for a while. Nothing is asked in $G$.
+    $$\mathbb R^d=F\oplus G\ \text{invariant under }V,\qquad V|_F=\lambda I,\ \lambda>\rho(V|_G),\qquad
+    Qx\cdot Kx>0\ \text{ on }F\setminus0,$$
+
+    with $\rho$ the spectral radius and $\lambda>0$.
+
+    $F$ is the eigenspace of the largest eigenvalue. In a basis of it the projections are judged as by `polytope_limit`,
+    with $A$ restricted to $F$; only that the hull shrinks is not asked, since what is left of $G$ moves it for a while.
+    Nothing is asked in $G$.
+
+    **Arguments:** a run of `mf.flow` from tokens, in either frame; the limits of the criterion.
+
+    **Returns:** a `Verdict`; `evidence["dimension"]` is that of $F$.
+
+    ```python
+    I, V = jnp.eye(2), jnp.diag(jnp.array([1.0, 0.5]))
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    verdict = mf.paranormal_limit(mf.flow(mf.Softmax(I, I, V), tokens, t1=8.0))
+    assert verdict.holds and verdict.evidence["dimension"] == 1
+    ```
+
+    MATH h, row 4; Geshkovski et al. 2023.
     """
     case = Case(run, "paranormal_limit", "along G, z = e^(-tV) x tends to 0 and to the boundary of a polytope of F")
     top = _top_of(case.V)
@@ -254,13 +319,29 @@ def paranormal_limit(
 
 
 def collapse_limit(run: Any, *, exponent: float = 0.1, mean: float = 0.01, horizon: float = 20.0) -> Verdict:
-    r"""$V=-cI$, $c>0$, $A=A^\top\succ0$: all tokens collapse to 0, the mean exponentially and the spread like
-    $t^{-1/2}$ (MATH h, row 5, which has $A=I$; coordinates $A^{1/2}x$ bring any such $A$ there).
+    r"""Whether all tokens collapse to 0, the mean exponentially and the spread like $t^{-1/2}$, as a theorem says for
+    $V=-cI$, $c>0$, $A=A^\top\succ0$ (stated for $A=I$; coordinates $A^{1/2}x$ bring any such $A$ there).
 
-    Between about half of the time and the end the radius $\max_i|A^{1/2}x_i|$ falls like $t^{-1/2}$, up to `exponent`,
-    and the mean ends below `mean` of the radius. The covariance goes like $(\Sigma_0^{-1}+2ct)^{-1}$, so the unit of
-    time is $1/c$, or $1/(c\sigma)$ for the least variance $\sigma<1$ of $A^{1/2}x$ at the start; a run below `horizon`
-    such units that does not show it is too short.
+    Between about half of the time and the end the radius
+
+    $$\max_i|A^{1/2}x_i(t)|\sim t^{-1/2},$$
+
+    up to `exponent`, and the mean ends below `mean` of the radius. The covariance goes like $(\Sigma_0^{-1}+2ct)^{-1}$,
+    so the unit of time is $1/c$, or $1/(c\sigma)$ for the least variance $\sigma<1$ of $A^{1/2}x$ at the start; a run
+    below `horizon` such units that does not show it is too short.
+
+    **Arguments:** a run of `mf.flow` from tokens, in either frame; the limits of the criterion.
+
+    **Returns:** a `Verdict`; `evidence["exponent"]` is the power of time that was measured.
+
+    ```python
+    I = jnp.eye(2)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    verdict = mf.collapse_limit(mf.flow(mf.Softmax(I, I, -I), tokens, t1=20.0))
+    assert verdict.holds and abs(verdict.evidence["exponent"] + 0.5) < 0.1
+    ```
+
+    MATH h, row 5; Geshkovski et al. 2023.
     """
     case = Case(run, "collapse_limit", "all tokens collapse to 0, the spread like t^(-1/2)")
     rate, A = -(_multiple_of_one(case.V) or 0.0), case.A

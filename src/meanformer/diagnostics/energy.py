@@ -65,16 +65,24 @@ def _of_tokens(M: Any, name: str, mu: PointCloud) -> tuple[Array, PointCloud]:
 
 
 def ot_energy(B: Any, mu: Gaussian | PointCloud) -> Scalar:
-    r"""The entropic self-transport $\mathrm{OT}_B(\mu,\mu)$ of a Gaussian or of tokens, for any $B$ (MATH f),
+    r"""The entropic self-transport of a Gaussian or of tokens, for any $B$ (MATH f),
 
-    $$\min_{\pi\in\Pi(\mu,\mu)}\int-(Bx)\cdot y\,d\pi+\mathrm{KL}(\pi|\mu\otimes\mu)=\int(f+g)\,d\mu,$$
+    $$\mathrm{OT}_B(\mu,\mu)=\min_{\pi\in\Pi(\mu,\mu)}\int-(Bx)\cdot y\,d\pi+\mathrm{KL}(\pi|\mu\otimes\mu)
+    =\int(f+g)\,d\mu,$$
 
     with $f,g$ the potentials of Sinkhorn for the kernel $e^{(Bx)\cdot y}$; for a Gaussian, mean included, it is
 
     $$\sum_i\Big[-\frac{r_i-1}2+\frac12\log\frac{1+r_i}2\Big]-m^\top Bm,\qquad r_i=\sqrt{1+4S_i^2},$$
 
-    with $S_i$ the singular values of $L^\top BL$. **Arguments:** `B` of shape `(d, d)`: `field.B` of `Sinkhorn`. Of
-    tokens it is not a number if the iterations of Sinkhorn stall.
+    with $S_i$ the singular values of $L^\top BL$.
+
+    **Arguments:** `B` of shape `(d, d)`: `field.B` of `Sinkhorn`; a single Gaussian or cloud. **Returns:** a number of
+    shape `()`; not a number if, for tokens, the iterations of Sinkhorn stall.
+
+    ```python
+    g, r = mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2)), np.sqrt(5)
+    assert np.isclose(mf.ot_energy(jnp.eye(2), g), np.log((1 + r) / 2) - (r - 1))
+    ```
     """
     if isinstance(mu, PointCloud):
         return tokens_ot(*_of_tokens(B, "B", mu))
@@ -86,20 +94,38 @@ def ot_energy(B: Any, mu: Gaussian | PointCloud) -> Scalar:
 
 
 def softmax_energy(A: Any, gaussian: Gaussian) -> Scalar:
-    r"""$-\tfrac14\operatorname{tr}(A^\top\Sigma A\Sigma)=-\tfrac14\|L^\top AL\|_F^2$ (MATH f), of the covariance alone.
+    r"""The energy of a Gaussian under softmax attention, of the covariance alone (MATH f),
 
-    Softmax with $A=\pm A^\top$ and $V=cA^\top$ descends $c$ times it. **Arguments:** `A` of shape `(d, d)`, with the
-    temperature in it: `field.A / field.tau`.
+    $$-\tfrac14\operatorname{tr}(A^\top\Sigma A\Sigma)=-\tfrac14\|L^\top AL\|_F^2 .$$
+
+    Softmax with $A=\pm A^\top$ and $V=cA^\top$ descends $c$ times it.
+
+    **Arguments:** `A` of shape `(d, d)`, with the temperature in it: `field.A / field.tau`; a single Gaussian.
+    **Returns:** a number of shape `()`.
+
+    ```python
+    g = mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
+    assert np.isclose(mf.softmax_energy(jnp.eye(2), g), -0.5)
+    ```
     """
     A, _, L = _read(A, "A", gaussian)
     return -jnp.sum((L.T @ A @ L) ** 2) / 4
 
 
 def l2_energy(K: Any, gaussian: Gaussian) -> Scalar:
-    r"""$-\tfrac12\big[\operatorname{tr}(K\Sigma K^\top)-\tfrac12\log\det(I+2K\Sigma K^\top)\big]$ (MATH f).
+    r"""The energy of a Gaussian under L2 attention, of the covariance alone (MATH f),
 
-    L2 attention with $Q=\pm K$ and $V=cA^\top$ descends $c$ times it; of the covariance alone. **Arguments:** `K` of
-    shape `(k, d)`, with the temperature in it: `field.K / sqrt(field.tau)`.
+    $$-\tfrac12\big[\operatorname{tr}(K\Sigma K^\top)-\tfrac12\log\det(I+2K\Sigma K^\top)\big].$$
+
+    L2 attention with $Q=\pm K$ and $V=cA^\top$ descends $c$ times it.
+
+    **Arguments:** `K` of shape `(k, d)`, with the temperature in it: `field.K / sqrt(field.tau)`; a single Gaussian.
+    **Returns:** a number of shape `()`.
+
+    ```python
+    g = mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
+    assert np.isclose(mf.l2_energy(jnp.eye(2), g), -(2 - np.log(3)) / 2)
+    ```
     """
     K, _, L = _read(K, "K", gaussian, square=False)
     KL = K @ L
@@ -108,14 +134,26 @@ def l2_energy(K: Any, gaussian: Gaussian) -> Scalar:
 
 
 def e0_energy(A: Any, mu: Gaussian | PointCloud) -> Scalar:
-    r"""$E_0=\tfrac12\iint e^{(Ax)\cdot y}d\mu\,d\mu$ of a Gaussian or of tokens (MATH f).
+    r"""The interaction energy of a Gaussian or of tokens (MATH f),
+
+    $$E_0(\mu)=\tfrac12\iint e^{(Ax)\cdot y}d\mu(x)\,d\mu(y).$$
 
     Of a Gaussian it is infinite if $\|L^\top AL\|\ge1$, and else
 
     $$E_0=\tfrac12\det(J)^{-1/2}\exp\big(m^\top Am+\tfrac12b^\top J^{-1}b\big),\qquad M=L^\top AL,$$
+
     $$J=\begin{pmatrix}I&-M\\-M^\top&I\end{pmatrix},\qquad b=\begin{pmatrix}L^\top Am\\L^\top A^\top m\end{pmatrix},$$
 
-    that is $\tfrac12\det(I-M^\top M)^{-1/2}$ if $m=0$. `A` has the temperature in it: `field.A / field.tau`.
+    that is $\tfrac12\det(I-M^\top M)^{-1/2}$ if $m=0$.
+
+    **Arguments:** `A` of shape `(d, d)`, with the temperature in it: `field.A / field.tau`; a single Gaussian or cloud.
+    **Returns:** a number of shape `()`.
+
+    ```python
+    g = mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
+    assert np.isclose(mf.e0_energy(0.5 * jnp.eye(2), g), 0.5 / (1 - 0.5**2))
+    assert mf.e0_energy(jnp.eye(2), g) == jnp.inf
+    ```
     """
     if isinstance(mu, PointCloud):
         return tokens_e0(*_of_tokens(A, "A", mu))
@@ -131,8 +169,17 @@ def e0_energy(A: Any, mu: Gaussian | PointCloud) -> Scalar:
 
 
 def sphere_energy(beta: Any, mu: PointCloud) -> Scalar:
-    r"""$E_\beta=\frac1{2\beta}\sum_{ij}w_iw_je^{\beta x_i\cdot x_j}$ (MATH f), which attention with $Q=K=V=I$ and
-    $\tau=1/\beta$ climbs on the sphere.
+    r"""The energy that attention with $Q=K=V=I$ and $\tau=1/\beta$ climbs on the unit sphere (MATH f),
+
+    $$E_\beta=\frac1{2\beta}\sum_{ij}w_iw_je^{\beta x_i\cdot x_j}.$$
+
+    **Arguments:** a number $\beta>0$; a `PointCloud`, which is not projected on the sphere. **Returns:** a number of
+    shape `()`.
+
+    ```python
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    assert np.isclose(mf.sphere_energy(1.0, tokens), (3 * np.e + 4 + 2 / np.e) / 18)
+    ```
     """
     beta = checks.positive(beta, "beta", "beta = 1 / tau is an inverse temperature")
     if not isinstance(mu, PointCloud):
@@ -163,11 +210,16 @@ def gaussian_energy(field: AbstractAttention, gaussian: Gaussian) -> Scalar:
     - `Sinkhorn` with $B=B^\top$ and $V=cB$: $F=\tfrac c2\mathrm{OT}_B$, see `ot_energy`.
 
     Here $A=K^\top Q/\tau$. For $c<0$ the Gaussian climbs $-F$. For Sinkhorn this is the gradient flow of the measure,
-    mean included; for the other two it is that of the covariance, whatever the mean does. Any other field is refused,
-    with the condition that fails; traced matrices are taken to satisfy theirs.
+    mean included; for the other two it is that of the covariance, whatever the mean does.
+
+    **Arguments:** a field and a single Gaussian. **Returns:** a number of shape `()`.
+
+    **Raises:** `InputError` for any other field, with the condition that fails; traced matrices are taken to satisfy
+    theirs.
 
     ```python
-    mf.gaussian_energy(mf.Softmax(Q, Q, Q.T @ Q), mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2)))
+    I, g = jnp.eye(2), mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
+    assert np.isclose(mf.gaussian_energy(mf.Softmax(I, I, 2 * I), g), 2 * mf.softmax_energy(I, g))
     ```
     """
     if not isinstance(field, (Softmax, L2, Sinkhorn)):
@@ -213,12 +265,19 @@ def _check_multiple(kind: str, V: Array, matched: Array, M: Array, name: str, ex
 
 @dataclass(frozen=True, eq=False)
 class EnergyPath:
-    """The energy called `name` along a run.
+    """The energy called `name` along a run (MATH f).
 
-    - `times`, `energy`, and `slope`, the derivative that the theory gives at these times (the dissipation);
+    - `times`, `energy`, and `slope`, the derivative that the theory gives at these times (the dissipation), shape
+      `(T,)`;
     - `expected`: "descends" or "ascends", if the theory gives a sign, else None; `held`: whether the energy did,
       between all save times, up to `slack` of its size (None without a sign);
-    - `descends`, `ascends`: whether it never grew, never fell.
+
+    ```python
+    I, g = jnp.eye(2), mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
+    path = mf.energy_along(mf.flow(mf.Softmax(0.1 * I, I, I), g, t1=1.0))
+    assert path.expected == "descends" and path.held
+    assert (path.slope <= 0).all() and path.energy.shape == path.times.shape
+    ```
     """
 
     times: np.ndarray
@@ -226,21 +285,23 @@ class EnergyPath:
     slope: np.ndarray
     expected: str | None
     name: str = "F"
+    """What the energy is called: "F" for Gaussians, "OT_B / 2", "E_0" or "E_beta" for tokens."""
     slack: float = 1e-10
+    """How much of its size the energy may move the wrong way between two save times."""
 
     @property
     def descends(self) -> bool:
-        """Whether the energy never grew."""
+        """Whether the energy never grew between two save times."""
         return self._never(1)
 
     @property
     def ascends(self) -> bool:
-        """Whether the energy never fell."""
+        """Whether the energy never fell between two save times."""
         return self._never(-1)
 
     @property
     def held(self) -> bool | None:
-        """Whether the energy went where the theory sends it."""
+        """Whether the energy went where the theory sends it; None if no sign is known."""
         return None if self.expected is None else self.descends if self.expected == "descends" else self.ascends
 
     def _never(self, sign: int) -> bool:
@@ -266,8 +327,11 @@ class EnergyPath:
 def energy_along(run: Any, slack: Any = 1e-10) -> EnergyPath:
     r"""The energy at the save times of a run, and its derivative in time as the theory has it (MATH f).
 
-    A Gaussian descends the $F$ of `gaussian_energy`, $\dot F=-\operatorname{tr}(G\Sigma G^\top)$, and $-|u|^2$ more for
-    Sinkhorn, which moves the mean too. For tokens, without biases and with constant weights,
+    A Gaussian descends the $F$ of `gaussian_energy`,
+
+    $$\dot F=-\operatorname{tr}(G\Sigma G^\top),$$
+
+    and $-|u|^2$ more for Sinkhorn, which moves the mean too. For tokens, without biases and with constant weights,
 
     - `Sinkhorn`: $\frac12\mathrm{OT}_B$, $-\int\bar y^\top BV\bar y\,d\mu$ if $B=B^\top$: it descends if
       $\operatorname{sym}(BV)\succeq0$, and ascends if $\preceq0$;
@@ -276,13 +340,15 @@ def energy_along(run: Any, slack: Any = 1e-10) -> EnergyPath:
     - on the sphere the same with projected velocities and a sign if $V=cA$, $V=cB$; with $A=\beta I$ the energy is
       $E_\beta=E_0/\beta$ (`sphere_energy`).
 
-    Other fields are refused, with the condition that fails. **Arguments:** `slack`, how much of its size the energy may
-    move the wrong way between two save times.
+    **Arguments:** a run of `mf.flow` from a Gaussian or tokens; `slack`, how much of its size the energy may move the
+    wrong way between two save times. **Returns:** an `EnergyPath`. **Raises:** `InputError` for other fields, with the
+    condition that fails.
 
     ```python
-    A = jnp.array([[1.0, 0.2], [0.2, -0.5]])
-    run = mf.flow(mf.Softmax(jnp.eye(2), A, A), mf.Gaussian(jnp.zeros(2), cov=0.1 * jnp.eye(2)), t1=1.0)
-    print(mf.energy_along(run))
+    I, g = jnp.eye(2), mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
+    path = mf.energy_along(mf.flow(mf.Softmax(0.1 * I, I, I), g, t1=1.0))
+    print(path)  # F from -0.05 at t = 0 to -0.078125 at t = 1; it never grew, as it should: it descends
+    assert np.allclose(path.energy[[0, -1]], [-0.05, -0.078125], rtol=1e-4)
     ```
     """
     slack = float(checks.positive(slack, "slack", "1e-10 is the default"))

@@ -18,17 +18,43 @@ THRESHOLD = 1 / np.sqrt(2)
 
 
 class SlowMeanFieldWarning(UserWarning):
-    r"""The tokens cannot follow the Gaussian at the rate $n^{-1/2}$."""
+    r"""Tokens cannot follow the Gaussian at the rate $n^{-1/2}$: the variance of softmax attention on Gaussian samples
+    is infinite where $\|\Sigma^{1/2}A\Sigma^{1/2}\|/\tau\ge1/\sqrt2$.
+
+    ```python
+    import warnings
+
+    I, g = jnp.eye(2), mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
+    tokens = g.sample(40, key=jax.random.key(0))
+    runs = [mf.flow(mf.Softmax(I, I, -I), mu, t1=1.0) for mu in (tokens, g)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gap = mf.gaussian_gap(*runs)
+    assert caught[0].category is mf.SlowMeanFieldWarning and np.isclose(gap.kernel[0], 1)
+    ```
+
+    MATH d.5.
+    """
 
 
 @dataclass(frozen=True, eq=False)
 class GaussianGap:
-    r"""How far tokens are from a Gaussian, along time; arrays over `times`.
+    r"""How far `tokens`, their number, are from a Gaussian, along time; arrays of shape `(T,)` over `times`.
 
     - `mean`: $|m_n-m|$; `covariance`: $\|\Sigma_n-\Sigma\|_F$, and `relative`, the same over $\|\Sigma\|_F$;
     - `bures`: the Bures-Wasserstein distance of the two Gaussians with these moments, a lower bound of $W_2$;
     - `kernel`: $\|\Sigma^{1/2}A\Sigma^{1/2}\|/\tau$, the largest over softmax heads; the rate $n^{-1/2}$ needs it below
-      $1/\sqrt2$ (MATH d.5). Not a number without softmax.
+      $1/\sqrt2$. Not a number without softmax.
+
+    ```python
+    field = mf.Softmax(0.1 * jnp.eye(2), jnp.eye(2), jnp.eye(2))
+    g = mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
+    tokens = g.sample(40, key=jax.random.key(0))
+    gap = mf.gaussian_gap(mf.flow(field, tokens, t1=1.0), mf.flow(field, g, t1=1.0))
+    assert gap.bures.shape == gap.times.shape and gap.kernel.max() < 0.2
+    ```
+
+    MATH d.5.
     """
 
     times: np.ndarray
@@ -61,12 +87,22 @@ def gaussian_gap(run_tokens: Any, run_gaussian: Any) -> GaussianGap:
 
     The times are the save times of the token run that lie within the Gaussian run. Warns (`SlowMeanFieldWarning`) when
     the variance of softmax attention on Gaussian samples is infinite, so that the error cannot decay like $n^{-1/2}$:
-    when $\|\Sigma^{1/2}A\Sigma^{1/2}\|\ge1/\sqrt2$ at some time (MATH d.5).
+    when $\|\Sigma^{1/2}A\Sigma^{1/2}\|/\tau\ge1/\sqrt2$ at some time.
+
+    **Arguments:** a run of tokens, in either frame, and a run of a Gaussian in the same space.
+
+    **Returns:** a `GaussianGap`, where the formulas are.
 
     ```python
-    tokens = g.sample(1000, key=jax.random.key(0))
-    print(mf.gaussian_gap(mf.flow(field, tokens, t1=1.0), mf.flow(field, g, t1=1.0)))
+    field = mf.Softmax(0.1 * jnp.eye(2), jnp.eye(2), jnp.eye(2))
+    g = mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
+    tokens = g.sample(40, key=jax.random.key(0))
+    gap = mf.gaussian_gap(mf.flow(field, tokens, t1=1.0), mf.flow(field, g, t1=1.0))
+    print(gap)
+    assert gap.tokens == 40 and 0.05 < gap.relative[-1] < 0.5
     ```
+
+    MATH d.5.
     """
     _check_runs(run_tokens, run_gaussian)
     run_tokens = run_tokens.original()

@@ -41,6 +41,16 @@ class ClusterHistory:
     - `tolerance`, the distance at which tokens are linked, shape `(T,)`;
     - `since`, for each cluster of the last time, the save time since when its members have been together and alone;
       `settled`, the time since when all of them have: the partition has not changed from then on.
+
+    ```python
+    I = jnp.eye(2)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    history = mf.clusters_along(mf.flow(mf.Softmax(I, I, -I), tokens, t1=20.0), tolerance=0.2)
+    assert history.labels.shape == (len(history.times), 3)
+    assert history.since.tolist() == [history.settled]  # one cluster at the end
+    ```
+
+    MATH g.
     """
 
     times: np.ndarray
@@ -51,7 +61,7 @@ class ClusterHistory:
 
     @property
     def settled(self) -> float:
-        """The time since when the partition is that of the end."""
+        """The time since when the partition is that of the end, a float."""
         return float(self.since.max())
 
     def __str__(self) -> str:
@@ -64,14 +74,14 @@ class ClusterHistory:
     __repr__ = __str__
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
-        """The number of clusters over time: see `meanformer.plots.clusters.plot_clusters`."""
+        """The number of clusters over time, as matplotlib axes; options as for `plot_clusters`."""
         from ..plots.clusters import plot_clusters
 
         return plot_clusters(self, ax=ax, **options)
 
 
 def clusters_along(run: Any, tolerance: Any = 0.01, scale: str = "so far") -> ClusterHistory:
-    r"""Single-linkage clusters at each save time of a run of tokens, in the run's frame, and how long they have lasted.
+    """Single-linkage clusters at each save time of a run of tokens, in the run's frame, and how long they have lasted.
 
     Tokens are linked at the distance `tolerance` times a diameter (of the bounding box, as in `mf.clusters`), which is
 
@@ -83,11 +93,16 @@ def clusters_along(run: Any, tolerance: Any = 0.01, scale: str = "so far") -> Cl
 
     Times at which the tokens are beyond the floating-point range are left out.
 
+    **Returns:** a `ClusterHistory`.
+
     ```python
-    history = mf.clusters_along(mf.flow(field, tokens, t1=8.0, frame=mf.Rescaled()))
-    print(history)                                  # 3 clusters since t = 2.1, ...
-    history.count, history.labels[-1], history.since
+    I = jnp.eye(2)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    history = mf.clusters_along(mf.flow(mf.Softmax(I, I, -I), tokens, t1=20.0), tolerance=0.2)
+    assert history.count[0] == 3 and history.count[-1] == 1
     ```
+
+    MATH g.
     """
     tolerance = float(checks.positive(tolerance, "tolerance", "a fraction of the diameter, e.g. 0.01"))
     checks.one_of(scale, "scale", SCALES)

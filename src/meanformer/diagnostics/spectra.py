@@ -49,24 +49,78 @@ def _shares(of: Any) -> Float[Array, " d"]:
 
 
 def effective_rank(of: Any) -> Scalar:
-    r"""$\exp(-\sum_ip_i\log p_i)$ of a measure or a covariance matrix (Roy, Vetterli 2007)."""
+    r"""The effective rank of a measure or a covariance, from the spectrum $\lambda$ of $\Sigma$:
+
+    $$\exp\Big(-\sum_ip_i\log p_i\Big)\in[1,d],\qquad p=\lambda/\textstyle\sum\lambda .$$
+
+    **Arguments:** a measure, or a covariance matrix of shape `(d, d)`. A single point counts as rank 1.
+
+    **Returns:** a number of shape `()`.
+
+    ```python
+    assert np.isclose(mf.effective_rank(jnp.eye(2)), 2)
+    assert np.isclose(mf.effective_rank(jnp.diag(jnp.array([1.0, 0.0]))), 1)
+    ```
+
+    MATH g; Roy and Vetterli 2007.
+    """
     p = _shares(of)
     return jnp.exp(-jnp.sum(jnp.where(p > 0, p * jnp.log(jnp.where(p > 0, p, 1)), 0)))
 
 
 def participation_ratio(of: Any) -> Scalar:
-    r"""$(\sum\lambda)^2/\sum\lambda^2$ of a measure or a covariance matrix."""
+    r"""The participation ratio of a measure or a covariance, from the spectrum $\lambda$ of $\Sigma$:
+
+    $$\Big(\sum_i\lambda_i\Big)^2\Big/\sum_i\lambda_i^2\in[1,d].$$
+
+    **Arguments:** a measure, or a covariance matrix of shape `(d, d)`. A single point counts as rank 1.
+
+    **Returns:** a number of shape `()`.
+
+    ```python
+    assert np.isclose(mf.participation_ratio(jnp.diag(jnp.array([3.0, 1.0]))), 1.6)  # 4^2 / (9 + 1)
+    ```
+
+    MATH g.
+    """
     return 1 / jnp.sum(_shares(of) ** 2)
 
 
 def stable_rank(of: Any) -> Scalar:
-    r"""$\sum\lambda/\lambda_{\max}$ of a measure or a covariance matrix."""
+    r"""The stable rank of a measure or a covariance, from the spectrum $\lambda$ of $\Sigma$:
+
+    $$\sum_i\lambda_i/\lambda_{\max}\in[1,d].$$
+
+    **Arguments:** a measure, or a covariance matrix of shape `(d, d)`. A single point counts as rank 1.
+
+    **Returns:** a number of shape `()`.
+
+    ```python
+    assert np.isclose(mf.stable_rank(jnp.diag(jnp.array([3.0, 1.0]))), 4 / 3)
+    ```
+
+    MATH g.
+    """
     return 1 / _shares(of).max()
 
 
 def isoscore(of: Any) -> Scalar:
-    r"""IsoScore, $(PR-1)/(d-1)$ with $PR$ the participation ratio: 0 if one direction carries all the variance, 1 if
-    all carry the same (Rudman et al. 2022). On a line, $d=1$, it is 1: the only direction is used in full.
+    r"""IsoScore: 0 if one direction carries all the variance, 1 if all carry the same,
+
+    $$\frac{PR-1}{d-1},$$
+
+    with $PR$ the participation ratio. On a line, $d=1$, it is 1: the only direction is used in full.
+
+    **Arguments:** a measure, or a covariance matrix of shape `(d, d)`.
+
+    **Returns:** a number of shape `()`.
+
+    ```python
+    assert np.isclose(mf.isoscore(jnp.eye(2)), 1)
+    assert np.isclose(mf.isoscore(jnp.diag(jnp.array([3.0, 1.0]))), 0.6)
+    ```
+
+    MATH g; Rudman et al. 2022.
     """
     p = _shares(of)
     d = p.shape[0]
@@ -74,12 +128,22 @@ def isoscore(of: Any) -> Scalar:
 
 
 def average_cosine(mu: PointCloud | Density) -> Scalar:
-    r"""The average cosine of the angle between two different tokens, $i\ne j$, by weight (MATH g),
+    r"""The average cosine of the angle between two different tokens, $i\ne j$, by weight,
 
     $$\frac{|\sum_iw_i\hat x_i|^2-\sum_iw_i^2}{(\sum_iw_i)^2-\sum_iw_i^2},\qquad\hat x=\frac x{|x|}.$$
 
-    Tokens at zero have no direction and are left out of all sums, as are tokens of zero weight. Not a number where
-    fewer than two tokens are left.
+    Tokens at zero have no direction and are left out of all sums, as are tokens of zero weight.
+
+    **Arguments:** a `PointCloud` of points `(n, d)`, or a `Density`, by its cells.
+
+    **Returns:** a number of shape `()`; not a number where fewer than two tokens are left.
+
+    ```python
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    assert np.isclose(mf.average_cosine(tokens), -1 / 3)  # of the cosines 0, 0, -1
+    ```
+
+    MATH g.
     """
     if not isinstance(mu, (PointCloud, Density)) or (isinstance(mu, PointCloud) and mu.points.ndim != 2):
         checks.refuse(

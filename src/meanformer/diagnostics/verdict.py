@@ -22,6 +22,18 @@ class Verdict:
 
     - `holds`: whether the conclusion is seen; None if a hypothesis fails, or the run is too short to tell;
     - `claim`: the conclusion; `hypotheses`: the conditions, and which of them hold; `evidence`: the numbers.
+
+    `bool(verdict)` is true if the conclusion is seen: undecided is not.
+
+    ```python
+    I = jnp.eye(2)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    run = mf.flow(mf.Softmax(I, I, I), tokens, t1=8.0)
+    assert mf.polytope_limit(run)
+    assert mf.collapse_limit(run).holds is None  # it is for V = -c I
+    ```
+
+    MATH h.
     """
 
     holds: bool | None

@@ -23,12 +23,22 @@ from ..measures.density import Density
 class WeakResidual:
     r"""How well a run solves the Transformer PDE in the weak sense, at its save times.
 
-    - `frequencies`, shape `(m, d)`: the test functions are $\varphi(x)=e^{i\omega\cdot x}$;
+    - `times`, shape `(T,)`; `frequencies`, shape `(m, d)`: the test functions are $\varphi(x)=e^{i\omega\cdot x}$;
     - `residual`, shape `(T, m)`:
       $\big|\int\varphi\,d\mu_t-\int\varphi\,d\mu_0-\int_0^t\!\int\nabla\varphi\cdot\Gamma_\mu\,d\mu\,ds\big|$;
     - `scale`, shape `(m,)`: the largest change $|\int\varphi\,d\mu_t-\int\varphi\,d\mu_0|$ along the run;
     - `quadrature`: an estimate of the part that is quadrature in time, from half of the save times (nan: too few);
     - `worst`: the largest residual over times and frequencies; `relative`: over the largest scale.
+
+    ```python
+    I = jnp.eye(2)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    weak = mf.weak_residual(mf.flow(mf.Softmax(I, I, I), tokens, t1=1.0))
+    assert weak.frequencies.shape == (8, 2) and weak.residual.shape == (len(weak.times), 8)
+    assert weak.worst == weak.residual.max()
+    ```
+
+    MATH c.
     """
 
     times: np.ndarray
@@ -39,12 +49,12 @@ class WeakResidual:
 
     @property
     def worst(self) -> float:
-        """The largest residual."""
+        """The largest residual over times and frequencies, a float."""
         return float(self.residual.max())
 
     @property
     def relative(self) -> float:
-        """The largest residual over the largest change of a test integral."""
+        """The largest residual over the largest change of a test integral, a float."""
         return self.worst / max(float(self.scale.max()), 1e-300)
 
     def __str__(self) -> str:
@@ -59,20 +69,30 @@ class WeakResidual:
 def weak_residual(
     run: Any, frequencies: Any = None, *, field: AbstractField | None = None, count: int = 8, seed: int = 0
 ) -> WeakResidual:
-    r"""The residual of $\frac d{dt}\int\varphi\,d\mu=\int\nabla\varphi\cdot\Gamma_\mu\,d\mu$, integrated in time.
+    r"""The residual of the weak form of the Transformer PDE, integrated in time,
+
+    $$\frac d{dt}\int\varphi\,d\mu=\int\nabla\varphi\cdot\Gamma_\mu\,d\mu .$$
 
     For runs of tokens, Gaussians (all integrals in closed form) and densities. Test functions are
     $\varphi(x)=e^{i\omega\cdot x}$, and $e^{i(\omega\cdot x+\kappa s)}$ where tokens have positions; between save
     times the integral is that of a cubic spline, so that the residual of an exact run is of fourth order in
     their distance: save often.
 
-    **Arguments:** `frequencies`, shape `(m, d)`; by default `count` random ones (by `seed`) of the size of one over the
-    largest distance that the measure spreads or moves. `field`: the field to test against, by default that of
-    the run: a run of another field shows.
+    **Arguments:** a run with three save times or more; `frequencies`, shape `(m, d)`, by default `count` random ones
+    (by `seed`) of the size of one over the largest distance that the measure spreads or moves; `field`, the field to
+    test against, by default that of the run: a run of another field shows.
+
+    **Returns:** a `WeakResidual`.
 
     ```python
-    print(mf.weak_residual(mf.flow(field, tokens, t1=1.0)))
+    I = jnp.eye(2)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    run = mf.flow(mf.Softmax(I, I, I), tokens, t1=1.0)
+    assert mf.weak_residual(run).relative < 1e-5
+    assert mf.weak_residual(run, field=mf.Softmax(I, I, -I)).relative > 0.1
     ```
+
+    MATH c.
     """
     run = _checked_run(run)
     tested: AbstractField = run.field if field is None else field

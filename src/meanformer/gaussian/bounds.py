@@ -23,14 +23,25 @@ def _spaces(A: Any, d: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def frozen_covariance(A: Any, gaussian: Gaussian) -> np.ndarray:
-    r"""The part of $\Sigma_0$ that softmax, l2 and Sinkhorn attention never change, whatever $V$ is (MATH e.3.6),
+    r"""The part of $\Sigma_0$ that softmax, L2 and Sinkhorn attention never change, whatever $V$ is,
 
     $$\Sigma_{low}=N(N^\top\Sigma_0^{-1}N)^{-1}N^\top,\qquad N=\ker A,\qquad\Sigma(t)\succeq\Sigma_{low}\ \ \forall t.$$
 
     It is the conditional covariance on $\ker A$ given the rest, computed as $LZZ^\top L^\top$ with $Z$ an orthonormal
     basis of $\ker(AL)$: no inverse, and any rank is legal. For $K=-Q$, $V=I$ it is the limit of $\Sigma(t)$.
 
-    **Arguments:** `A` of shape `(d, d)`, or an attention; for several heads, their matrices on top of each other.
+    **Arguments:** `A` of shape `(d, d)`, or an attention; for several heads, their matrices on top of each other. A
+    single Gaussian.
+
+    **Returns:** a NumPy array of shape `(d, d)`.
+
+    ```python
+    A = jnp.array([[1.0, 0.0], [0.0, 0.0]])
+    g = mf.Gaussian(jnp.zeros(2), cov=[[1.0, 0.5], [0.5, 1.0]])
+    assert np.allclose(mf.frozen_covariance(A, g), [[0, 0], [0, 0.75]])  # 0.75 = 1 - 0.5^2 / 1
+    ```
+
+    MATH e.3.6.
     """
     m, L = host.moments(gaussian)
     seen, _ = _spaces(A, m.shape[0])
@@ -41,12 +52,26 @@ def frozen_covariance(A: Any, gaussian: Gaussian) -> np.ndarray:
 
 
 def conserved(A: Any, gaussian: Gaussian) -> np.ndarray:
-    r"""$N^\top\Sigma^{-1}N$ for an orthonormal basis $N$ of $\ker A$: constant in time for every $V$ (MATH e.3.6).
+    r"""A matrix that stays constant in time for every $V$, under softmax, L2 and Sinkhorn attention:
 
-    It holds for softmax, l2 and Sinkhorn attention, because $GN=0$. The basis depends on `A` alone, so the values at
-    two times can be compared entry by entry. Of shape `(0, 0)` if `A` is invertible.
+    $$N^\top\Sigma^{-1}N,\qquad N\ \text{an orthonormal basis of}\ \ker A,$$
 
-    **Arguments:** `A` as for `frozen_covariance`; a Gaussian of full rank.
+    because $GN=0$. The basis depends on `A` alone, so the values at two times can be compared entry by entry.
+
+    **Arguments:** `A` as for `frozen_covariance`; a single Gaussian of full rank.
+
+    **Returns:** a NumPy array of shape `(r, r)`, $r=\dim\ker A$: `(0, 0)` if `A` is invertible.
+
+    **Raises:** `InputError` if $\Sigma$ is singular.
+
+    ```python
+    A = jnp.array([[1.0, 0.0], [0.0, 0.0]])
+    g = mf.Gaussian(jnp.zeros(2), cov=[[1.0, 0.5], [0.5, 1.0]])
+    later = mf.softmax_identity_flow(A, g, t=0.25)
+    assert np.allclose(mf.conserved(A, g), 4 / 3) and np.allclose(mf.conserved(A, later), 4 / 3)
+    ```
+
+    MATH e.3.6.
     """
     m, L = host.moments(gaussian)
     _, N = _spaces(A, m.shape[0])
@@ -62,11 +87,21 @@ def conserved(A: Any, gaussian: Gaussian) -> np.ndarray:
 
 
 def stationarity(V: Any, A: Any, Sigma: Any) -> float:
-    r"""How far $\Sigma$ is from a fixed point of softmax attention (MATH e.4), as a share of the largest speed:
+    r"""How far $\Sigma$ is from a fixed point of softmax attention, as a share of the largest speed:
 
     $$\frac{\|V\Sigma A\Sigma+\Sigma A^\top\Sigma V^\top\|_F}{2\,\|V\|_F\|A\|_F\|\Sigma\|_F^2}\in[0,1].$$
 
-    **Arguments:** `V`, `A` of shape `(d, d)`; `Sigma` a covariance or a Gaussian.
+    **Arguments:** `V`, `A` of shape `(d, d)`; `Sigma` a covariance `(d, d)` or a Gaussian.
+
+    **Returns:** a float; 0 for a fixed point.
+
+    ```python
+    A = jnp.diag(jnp.array([1.0, -1.0]))
+    assert mf.stationarity(jnp.eye(2), A, jnp.ones((2, 2))) == 0  # Sigma A Sigma = 0
+    assert mf.stationarity(jnp.eye(2), A, jnp.eye(2)) > 0.3
+    ```
+
+    MATH e.4.
     """
     if isinstance(Sigma, Gaussian):
         L = host.moments(Sigma)[1]
@@ -80,21 +115,31 @@ def stationarity(V: Any, A: Any, Sigma: Any) -> float:
 
 
 class RankBound(NamedTuple):
-    """A bound on the rank of stationary covariances, and what it supposes."""
+    """A bound on the `rank` of stationary covariances, and the `hypothesis` that it rests on, in words."""
 
     rank: int
     hypothesis: str
 
 
 def rank_bound(A: Any, V: Any = None) -> RankBound:
-    r"""The largest rank that a stationary covariance of softmax attention can have (MATH e.4).
+    r"""The largest rank that a stationary covariance of softmax attention can have.
 
     - $V=vI$: $\dim\ker(A+A^\top)+\min(n_+,n_-)$, with $n_+$ positive and $n_-$ negative eigenvalues of $A+A^\top$.
     - $V=V^\top\succ0$ and $A=A^\top\preceq0$: $\dim\ker A$.
     - otherwise, and with `V` left out: $\lfloor(d+\dim\ker A)/2\rfloor$, for those $\Sigma$ with $\Sigma A\Sigma=0$.
       They are stationary for every $V$; others exist for exceptional pairs only.
 
-    The answer says which hypothesis it used: `rank_bound(A, V).rank`, `.hypothesis`.
+    **Arguments:** `A` and `V` of shape `(d, d)`.
+
+    **Returns:** a pair: `rank`, a whole number, and `hypothesis`, which of the three cases was used, in words.
+
+    ```python
+    A = jnp.diag(jnp.array([1.0, -1.0]))
+    bound = mf.rank_bound(A, jnp.eye(2))
+    assert bound.rank == 1 and bound.hypothesis == "V is a multiple of I"
+    ```
+
+    MATH e.4.
     """
     d = host.known(checks.matrix(A, "A"), "A").shape[1]
     kernel, unit = _spaces(A, d)[1].shape[1], host.unit(A, 1.0 if V is None else V)
@@ -121,12 +166,25 @@ class BlowupBounds(NamedTuple):
 
 
 def blowup_bounds(V: Any, A: Any, gaussian: Gaussian) -> BlowupBounds:
-    r"""Bounds on the blow-up time of softmax attention from a Gaussian (MATH e.4),
+    r"""Bounds on the blow-up time of softmax attention from a Gaussian,
 
     $$\frac1{2\|V\|\|A\|\|\Sigma_0\|}\le t^*\le
     \frac d{2\lambda_{\min}(A)\lambda_{\min}(V)^2\operatorname{tr}(V^{-1}\Sigma_0)}.$$
 
-    The upper bound needs symmetric $V,A\succ0$; it is `inf` otherwise. Norms are spectral; temperature in `A`.
+    The upper bound needs symmetric $V,A\succ0$; it is `inf` otherwise, and then there need not be a blow-up. Norms are
+    spectral.
+
+    **Arguments:** `V`, `A` of shape `(d, d)`, with the temperature in `A`: `field.A / field.tau`; a single Gaussian.
+
+    **Returns:** a pair of floats, `lower` and `upper`.
+
+    ```python
+    I, g = jnp.eye(2), mf.Gaussian(jnp.zeros(2), cov=[[1.0, 0.0], [0.0, 0.5]])
+    lower, upper = mf.blowup_bounds(I, I, g)
+    assert lower == 0.5 == mf.softmax_blowup_time(I, g) and np.isclose(upper, 2 / 3)
+    ```
+
+    MATH e.4.
     """
     m, L = host.moments(gaussian)
     d = m.shape[0]

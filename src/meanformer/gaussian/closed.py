@@ -99,17 +99,27 @@ def one_dimensional(
     t: Any,
     kernel: str = "dot",
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Mean and variance at time `t` of a Gaussian on the line under attention (MATH e.3.4).
+    r"""Mean and variance at time `t` of a Gaussian on the line under attention, in closed form. With $a=qk/\tau$,
 
-    With $a=qk/\tau$: softmax $\dot\sigma=2va\sigma^2$, l2 $\dot\sigma=4va\sigma^2/(1+2k^2\sigma/\tau)$, Sinkhorn
-    $\dot\sigma=\frac vb(\sqrt{1+4b^2\sigma^2}-1)$ with $b=a$, or $2a$ for `kernel="distance"`.
+    $$\dot\sigma=2va\sigma^2\ \text{(softmax)},\qquad\dot\sigma=\frac{4va\sigma^2}{1+2k^2\sigma/\tau}\ \text{(L2)},
+    \qquad\dot\sigma=\frac vb\big(\sqrt{1+4b^2\sigma^2}-1\big)\ \text{(Sinkhorn)},$$
+
+    where $b=a$, or $2a$ for `kernel="distance"`.
 
     **Arguments:** `kind` one of "softmax", "l2", "sinkhorn"; `tau` is the `eps` of Sinkhorn; `variance` is $\sigma_0$,
-    not its root. Numbers or arrays, element by element.
+    not its root; `t` is not negative. Numbers or arrays, element by element.
+
+    **Returns:** a pair of NumPy arrays, mean and variance, in the common shape of the arguments.
+
+    **Raises:** `InputError` for a time at or after the blow-up of softmax.
 
     ```python
-    mean, variance = one_dimensional("l2", q=0.8, k=1.1, v=0.9, tau=1.0, mean=0.4, variance=0.5, t=0.5)
+    mean, variance = mf.one_dimensional("softmax", 1.0, 1.0, 1.0, 1.0, mean=1.0, variance=1.0, t=0.25)
+    assert np.isclose(variance, 2.0)  # 1 / (1 - 2 t)
+    assert np.isclose(mean, np.exp(0.25) * np.sqrt(2))
     ```
+
+    MATH e.3.4.
     """
     kind = checks.one_of(kind, "kind", KINDS)
     kernel = checks.one_of(kernel, "kernel", ("dot", "distance"))
@@ -153,17 +163,28 @@ def one_dimensional(
 
 
 def softmax_blowup_time(A: Any, gaussian: Gaussian, V: Any = 1.0) -> float:
-    r"""The time $t^*$ at which softmax attention makes a Gaussian infinite; `inf` if it never does (MATH e.3.1, e.3.3).
+    r"""The time $t^*$ at which softmax attention makes a Gaussian infinite; `inf` if it never does. In two cases it is
+    known:
 
-    For $V=vI$, $t^*=1/\lambda_{\max}(v\,L_0^\top(A+A^\top)L_0)$. For symmetric $V$, $A$, $\Sigma_0$ that commute,
-    $t^*=1/(2\lambda_{\max}(VA\Sigma_0))$. Both are `inf` if that eigenvalue is not positive.
+    $$t^*=\frac1{\lambda_{\max}\big(v\,L_0^\top(A+A^\top)L_0\big)}\ \text{ if }V=vI,\qquad
+    t^*=\frac1{2\lambda_{\max}(VA\Sigma_0)}\ \text{ if }V,A,\Sigma_0\text{ are symmetric and commute.}$$
 
-    **Arguments:** `A` of shape `(d, d)`, with the temperature in it (`field.A / field.tau`); `V` a number $v$ or a
-    matrix. For other `V` there is no closed form and the call is refused: see `blowup_bounds`.
+    Both are `inf` if that eigenvalue is not positive.
+
+    **Arguments:** `A` of shape `(d, d)`, with the temperature in it (`field.A / field.tau`); a single Gaussian; `V` a
+    number $v$ or a matrix `(d, d)`.
+
+    **Returns:** a float.
+
+    **Raises:** `InputError` for other `V`, where there is no closed form: see `blowup_bounds`.
 
     ```python
-    softmax_blowup_time(jnp.eye(2), mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2)))      # 0.5
+    I, g = jnp.eye(2), mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
+    assert mf.softmax_blowup_time(I, g) == 0.5
+    assert mf.softmax_blowup_time(-I, g) == np.inf
     ```
+
+    MATH e.3.1, e.3.3.
     """
     mean, L = host.moments(gaussian)
     d = mean.shape[0]
@@ -197,13 +218,27 @@ def softmax_blowup_time(A: Any, gaussian: Gaussian, V: Any = 1.0) -> float:
 
 
 def softmax_identity_flow(A: Any, gaussian: Gaussian, t: Any, v: Any = 1.0) -> Gaussian:
-    r"""The Gaussian at time `t` under softmax attention with $V=vI$ (MATH e.3.1, e.3.2),
+    r"""The Gaussian at time `t` under softmax attention with $V=vI$,
 
     $$\Sigma(t)=L_0\big(I-tv\,L_0^\top(A+A^\top)L_0\big)^{-1}L_0^\top,\qquad
     m(t)=e^{vt}\,(I-2tv\,\Sigma_0A)^{-1/2}m_0\ \text{ if }A=A^\top .$$
 
-    **Arguments:** `A` of shape `(d, d)`, with the temperature in it (`field.A / field.tau`); `t` before the blow-up, a
-    number or a vector, which gives a batch. For $A\ne A^\top$ the mean must be 0: it then stays 0.
+    **Arguments:** `A` of shape `(d, d)`, with the temperature in it (`field.A / field.tau`); a single Gaussian; `t`
+    before the blow-up, a number or a vector `(T,)`; `v` a number. For $A\ne A^\top$ the mean must be 0: it then stays
+    0.
+
+    **Returns:** a `Gaussian`; for a vector of times a batch, with means `(T, d)`.
+
+    **Raises:** `InputError` for a time at or after the blow-up, and for a mean without a closed form.
+
+    ```python
+    g = mf.Gaussian(jnp.array([1.0, 0.0]), cov=jnp.eye(2))
+    later = mf.softmax_identity_flow(jnp.eye(2), g, t=0.25)
+    assert np.allclose(later.covariance, 2 * jnp.eye(2))  # 1 / (1 - 2 t)
+    assert np.allclose(later.mean, [np.exp(0.25) * np.sqrt(2), 0])
+    ```
+
+    MATH e.3.1, e.3.2.
     """
     m, L = host.moments(gaussian)
     d = m.shape[0]
@@ -228,7 +263,7 @@ def softmax_identity_flow(A: Any, gaussian: Gaussian, t: Any, v: Any = 1.0) -> G
 def matched_flow(
     kind: str, K: Any, sign: int, gaussian: Gaussian, t: Any, tau: Any = 1.0, kernel: str = "dot"
 ) -> Gaussian:
-    r"""The Gaussian at time `t` under attention with $Q=\pm K$ and $V=I$, any $k$ and any ranks (MATH e.3.5).
+    r"""The Gaussian at time `t` under attention with $Q=\pm K$ and $V=I$, any $k$ and any ranks.
 
     $K\Sigma K^\top/\tau$ keeps its eigenvectors and each eigenvalue $\nu_i$ follows the law of one dimension. With
     $KL_0/\sqrt\tau=U\,\mathrm{diag}(\sqrt{\nu_i})\,W^\top$ and $\varphi_i=\sqrt{\nu_i(t)/\nu_i(0)}$,
@@ -236,10 +271,22 @@ def matched_flow(
     $$L(t)=L_0\big(I+W\,\mathrm{diag}(\varphi_i-1)\,W^\top\big),\qquad
     m(t)=e^t\Big(m_0+L_0W\,\mathrm{diag}\Big(\frac{\varphi_i^p-1}{\sqrt{\nu_i}}\Big)U^\top Km_0/\sqrt\tau\Big),$$
 
-    where $p=1$ for softmax, $p=2$ for l2 with $Q=-K$, and $p=0$ for l2 with $Q=K$ and for Sinkhorn.
+    where $p=1$ for softmax, $p=2$ for L2 with $Q=-K$, and $p=0$ for L2 with $Q=K$ and for Sinkhorn.
 
-    **Arguments:** `kind` one of "softmax", "l2", "sinkhorn"; `sign` 1 or -1; `t` a number or a vector, which gives a
-    batch; `tau` is the `eps` of Sinkhorn, `kernel` ("dot" or "distance") its kernel.
+    **Arguments:** `kind` one of "softmax", "l2", "sinkhorn"; `K` of shape `(k, d)`; `sign` 1 or -1; a single Gaussian;
+    `t` a number or a vector `(T,)`; `tau` is the `eps` of Sinkhorn, `kernel` ("dot" or "distance") its kernel.
+
+    **Returns:** a `Gaussian`; for a vector of times a batch, with means `(T, d)`.
+
+    **Raises:** `InputError` for a time at or after the blow-up of softmax with `sign=1`.
+
+    ```python
+    g = mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
+    later = mf.matched_flow("softmax", jnp.eye(2), sign=-1, gaussian=g, t=1.0)
+    assert np.allclose(later.covariance, jnp.eye(2) / 3)  # 1 / (1 + 2 t)
+    ```
+
+    MATH e.3.5.
     """
     kind = checks.one_of(kind, "kind", KINDS)
     kernel = checks.one_of(kernel, "kernel", ("dot", "distance"))
@@ -269,16 +316,28 @@ def matched_flow(
 
 
 def l2_blowup_time(Q: Any, K: Any, V: Any, gaussian: Gaussian, tau: Any = 1.0) -> float:
-    r"""The time at which l2 attention makes a Gaussian infinite, where it does so in closed form (MATH e.4).
+    r"""The time at which L2 attention makes a Gaussian infinite, where it does so in closed form.
 
-    For single rows $Q=q^\top$, $K=k^\top$ with $k^\top V=0$ and $q^\top V=v\,q^\top$: $\alpha=k^\top\Sigma k$ stays
-    constant, $\beta=q^\top\Sigma k$ obeys $\dot\beta=2v\beta^2/(1+2\alpha)$, and $t^*=(1+2\alpha)/(2v\beta)$ if
-    $v\beta>0$, else `inf`. With $\tau$, $q$ and $k$ are divided by $\sqrt\tau$.
+    For single rows $Q=q^\top$, $K=k^\top$ with $k^\top V=0$ and $q^\top V=v\,q^\top$, $\alpha=k^\top\Sigma k$ stays
+    constant and $\beta=q^\top\Sigma k$ obeys
+
+    $$\dot\beta=\frac{2v\beta^2}{1+2\alpha},\qquad
+    t^*=\frac{1+2\alpha}{2v\beta}\ \text{ if }v\beta>0,\text{ else }\infty.$$
+
+    **Arguments:** `Q`, `K` of shape `(1, d)`, `V` of shape `(d, d)`; a single Gaussian; with `tau`, $q$ and $k$ are
+    divided by $\sqrt\tau$.
+
+    **Returns:** a float.
+
+    **Raises:** `InputError` where there is no closed form. If `K` has full column rank there is no blow-up.
 
     ```python
     g = mf.Gaussian(jnp.zeros(2), cov=[[1.0, 0.5], [0.5, 1.0]])
-    l2_blowup_time([[0.0, 1.0]], [[1.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]], g)      # 3.0
+    Q, K, V = jnp.array([[0.0, 1.0]]), jnp.array([[1.0, 0.0]]), jnp.diag(jnp.array([0.0, 1.0]))
+    assert mf.l2_blowup_time(Q, K, V, g) == 3.0
     ```
+
+    MATH e.4.
     """
     m, L = host.moments(gaussian)
     d, tau, unit = m.shape[0], host.temperature(tau, "tau"), host.unit(Q, K, V)

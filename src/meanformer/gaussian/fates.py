@@ -39,22 +39,28 @@ def fates(
     max_steps: int = BUDGET,
     progress: bool | None = None,
 ) -> Fates:
-    r"""The fates of many Gaussian runs, each marched until its fate is known (MATH e.5).
+    """The fates of many Gaussian runs, each marched until its fate is known.
 
     **Arguments:**
 
     - `fields`: one field for all; a list of fields of one kind and shape; or a batch of them, one field whose arrays
       have a leading axis, which is fastest to make: `jax.vmap(mf.Softmax)(Q, K, V)`.
     - `gaussians`: one for all, a list, or a batch: `mf.Gaussian(means, factor=factors)`, shapes `(n, d)`, `(n, d, r)`.
-    - `rtol`: the relative error allowed in a step. `max_steps`: how many steps to try before "undecided", in sixteens.
+    - `rtol`: the relative error allowed in a step. `max_steps`: how many steps to try before "UNDECIDED", 1000 by
+      default, in sixteens.
     - `progress`: a bar, if it takes long (default: on a terminal).
 
-    **Returns:** `Fates`, arrays of kinds, times, ranks, limits.
+    **Returns:** `Fates`, arrays of kinds, times, ranks, limits, with one entry per run.
 
     ```python
-    fields = jax.vmap(lambda Q, V: mf.Softmax(Q, -Q, V))(Qs, Vs)
-    mf.fates(fields, mf.Gaussian(jnp.zeros((1000, 3)), factor=Ls)).counts()
+    I, g = jnp.eye(2), mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
+    fields = jax.vmap(lambda q: mf.Softmax(q * I, I, I))(jnp.array([1.0, -1.0]))  # A = I and A = -I
+    found = mf.fates(fields, g)
+    print(found.summary())
+    assert found.kind.tolist() == ["BLEW_UP", "CONVERGED"]
     ```
+
+    MATH e.5.
     """
     began = clock.monotonic()
     leaves, structure, gaussians, n = _checked_batch(fields, gaussians)

@@ -44,18 +44,25 @@ def _aligned(L1: Float[Array, "*batch d r1"], L2: Float[Array, "*batch d r2"]) -
 
 
 def bures_wasserstein(g1: Gaussian, g2: Gaussian) -> Float[Array, "*batch"]:
-    r"""The Wasserstein distance $W_2$ of two Gaussians (the distance itself, not its square; MATH g),
+    r"""The Wasserstein distance $W_2$ of two Gaussians: the distance itself, not its square,
 
     $$W_2^2=|m_1-m_2|^2+\min_{R^\top R=I}\|L_1-L_2R\|_F^2 .$$
 
     It is $|m_1-m_2|^2+\operatorname{tr}\Sigma_1+\operatorname{tr}\Sigma_2-2\|L_1^\top L_2\|_*$ without the cancellation
-    between nearly equal Gaussians, and needs no root and no inverse of a covariance: any ranks are legal. A batch is
-    compared with a batch of the same shape, or each member with a single Gaussian. First derivatives, where the
-    distance is positive, are those of the minimum at fixed $R$; there are no second ones.
+    between nearly equal Gaussians, and needs no root and no inverse of a covariance: any ranks are legal. First
+    derivatives, where the distance is positive, are those of the minimum at fixed $R$; there are no second ones.
+
+    **Arguments:** two Gaussians of one dimension; or a batch and a batch of the same shape, or a batch and a single
+    one.
+
+    **Returns:** the distance, of the shape of the batch: `()` for single Gaussians.
 
     ```python
-    mf.bures_wasserstein(mf.Gaussian([0.0], cov=1.0), mf.Gaussian([0.0], cov=4.0))      # 1.0
+    g1, g2 = mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2)), mf.Gaussian(jnp.zeros(2), cov=4 * jnp.eye(2))
+    assert np.isclose(mf.bures_wasserstein(g1, g2), np.sqrt(2))  # (2 - 1)^2 in each of two directions
     ```
+
+    MATH g.
     """
     g1, g2 = _pair(g1, g2)
     batch = _common_batch(g1, g2)
@@ -82,18 +89,23 @@ def _common_batch(g1: Gaussian, g2: Gaussian) -> tuple[int, ...]:
 
 
 def bures_geodesic(g1: Gaussian, g2: Gaussian, s: Any) -> Gaussian:
-    r"""The displacement interpolation from `g1` ($s=0$) to `g2` ($s=1$), on factors (MATH g):
+    r"""The displacement interpolation from `g1` ($s=0$) to `g2` ($s=1$), on factors:
 
     $$m(s)=(1-s)m_1+s\,m_2,\qquad L(s)=(1-s)L_1+s\,L_2R,$$
 
     with the rotation $R$ of `bures_wasserstein`, so that $W_2(\mu_s,\mu_r)=|s-r|\,W_2(\mu_0,\mu_1)$, for any ranks.
 
-    **Arguments:** two single Gaussians; `s` a number in $[0,1]$, or a vector of them, which gives a batch.
+    **Arguments:** two single Gaussians; `s` a number in $[0,1]$, or a vector `(T,)` of them.
+
+    **Returns:** a `Gaussian`; for a vector `s` a batch, with means `(T, d)`.
 
     ```python
+    g1, g2 = mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2)), mf.Gaussian(jnp.zeros(2), cov=4 * jnp.eye(2))
     halfway = mf.bures_geodesic(g1, g2, 0.5)
-    path = mf.bures_geodesic(g1, g2, jnp.linspace(0, 1, 5))
+    assert np.allclose(halfway.covariance, 1.5**2 * jnp.eye(2))
     ```
+
+    MATH g.
     """
     g1, g2 = _pair(g1, g2)
     if g1.mean.ndim + g2.mean.ndim > 2:

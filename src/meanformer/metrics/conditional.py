@@ -12,7 +12,7 @@ SAME_MASS = 1e-12
 
 
 def conditional_wasserstein(mu: Any, nu: Any, p: Any = 2) -> float:
-    r"""The conditional Wasserstein distance $d_p$ of masked measures (MATH d.4), the distance itself, not its power:
+    r"""The conditional Wasserstein distance $d_p$ of masked measures, the distance itself, not its power:
 
     $$d_p(\mu,\nu)^p=\int W_p(\mu^s,\nu^s)^p\,d\theta(s),$$
 
@@ -23,11 +23,16 @@ def conditional_wasserstein(mu: Any, nu: Any, p: Any = 2) -> float:
 
     **Arguments:** two `PointCloud`s (or `Density`s) with positions; $p\ge1$.
 
+    **Returns:** a float, perhaps `inf`.
+
     ```python
-    tokens = cloud.with_positions()
-    run_a, run_b = (mf.flow(mf.Causal(field), tokens, t1=1.0) for field in fields)
-    mf.conditional_wasserstein(run_a.final, run_b.final)
+    mu = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]).with_positions()
+    nu = mu.with_points(mu.points[::-1])  # the same tokens in the other order
+    assert mf.wasserstein(mu, nu) == 0
+    assert np.isclose(mf.conditional_wasserstein(mu, nu), np.sqrt(8 / 3))  # 2^2, 0, 2^2 with weights 1/3
     ```
+
+    MATH d.4; Castin et al. 2025.
     """
     p = checks.power(p)
     clouds = checked_clouds(mu, nu)

@@ -27,8 +27,17 @@ def plot_clusters(along: Any, ax: Any = None, *, run: Any = None, legend: bool =
     - `along`: what `mf.clusters_along(run)` returns.
     - `ax`: axes to draw into, a pair of them with `run`; a new figure by default.
     - `run`: the run of tokens in dimension 1 that `along` is of.
+    - `legend`, `title`: whether there is a legend, and another title.
 
-    **Returns:** the axes; the pair with `run`.
+    **Returns:** the matplotlib axes; an array of the two with `run`.
+
+    ```python
+    I = jnp.eye(2)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    along = mf.clusters_along(mf.flow(mf.Softmax(I, I, -I), tokens, t1=20.0), tolerance=0.2)
+    ax = mf.plot_clusters(along)
+    assert ax.get_ylabel() == "number of clusters"
+    ```
     """
     times, count = _history(along)
     with style.style():

@@ -20,14 +20,24 @@ from .fates import axes_for, beside, fate_colour, fate_words, history
 def plot_cone(
     runs: Any, ax: Any = None, *, height: float | None = None, legend: bool = True, title: str | None = None
 ) -> Any:
-    r"""The paths of 2 x 2 covariances in the cone of semi-definite matrices, coordinates $(a-b,2c,a+b)$.
+    r"""The paths of 2 x 2 covariances in the cone of semi-definite matrices:
 
-    One colour per fate; small dots are starts, large ones ends. What is higher than `height` (a trace) is cut off, and
-    a triangle marks where a path leaves; by default twice the largest trace of a start, or more if a limit is higher.
+    $$\Sigma=\begin{pmatrix}a&c\\c&b\end{pmatrix}\ \mapsto\ (a-b,\,2c,\,a+b),$$
 
-    **Arguments:** `runs`, one Gaussian run of dimension 2 or a sequence of them; `ax`, axes with `projection="3d"`.
+    a round cone, its surface the matrices of rank one, its tip zero. One colour per fate; small dots are starts, large
+    ones ends. What is higher than `height` is cut off, and a triangle marks where a path leaves.
 
-    **Returns:** the axes.
+    **Arguments:** `runs`, one Gaussian run of dimension 2 or a list of them; `ax`, axes with `projection="3d"`, a new
+    figure by default; `height`, a trace, by default twice the largest trace of a start, or more if a limit is higher.
+
+    **Returns:** the matplotlib axes, three-dimensional.
+
+    ```python
+    I, g = jnp.eye(2), mf.Gaussian(jnp.zeros(2), cov=[[1.0, 0.5], [0.5, 1.0]])
+    runs = [mf.flow(mf.Softmax(sign * I, I, I), g, t1=jnp.inf) for sign in (1.0, -1.0)]
+    ax = mf.plot_cone(runs)
+    assert ax.name == "3d" and np.allclose(ax.get_zlim(), (0, 4))  # twice the trace of the start
+    ```
     """
     runs = _planar(runs)
     with np.errstate(over="ignore"):
@@ -63,14 +73,23 @@ def plot_cone(
 
 
 def plot_disc(runs: Any, ax: Any = None, *, legend: bool = True, title: str | None = None) -> Any:
-    r"""The paths of 2 x 2 covariances without their size: $\big((a-b)/(a+b),\,2c/(a+b)\big)$ in the unit disc.
+    r"""The paths of 2 x 2 covariances without their size, in the unit disc:
+
+    $$\Sigma=\begin{pmatrix}a&c\\c&b\end{pmatrix}\ \mapsto\ \Big(\frac{a-b}{a+b},\ \frac{2c}{a+b}\Big).$$
 
     The centre is isotropic; the circle is rank one, and strokes around it show the direction of the line there. One
     colour per fate; small dots are starts, large ones ends.
 
-    **Arguments:** `runs`, one Gaussian run of dimension 2 or a sequence of them; `ax`, axes to draw into.
+    **Arguments:** `runs`, one Gaussian run of dimension 2 or a list of them; `ax`, axes to draw into, a new figure by
+    default.
 
-    **Returns:** the axes.
+    **Returns:** the matplotlib axes.
+
+    ```python
+    I, g = jnp.eye(2), mf.Gaussian(jnp.zeros(2), cov=[[1.0, 0.5], [0.5, 1.0]])
+    ax = mf.plot_disc(mf.flow(mf.Softmax(I, I, I), g, t1=jnp.inf))
+    assert ax.get_xlim() == (-1.2, 1.2)
+    ```
     """
     runs = _planar(runs)
     with style.style():
@@ -109,16 +128,23 @@ def plot_ranks(
     legend: bool = True,
     title: str | None = None,
 ) -> Any:
-    """A histogram of the ranks of limits; nothing is dropped: runs without a limit have a bar of their own.
+    r"""A histogram of the ranks of limits; nothing is dropped: runs without a limit have a bar of their own.
 
     **Arguments:**
 
     - `ranks`: whole numbers, -1 for a run without a limit; or a dictionary of such, one group of bars per label.
     - `d`: the dimension, the highest rank; by default the highest that occurs.
+    - `ax`: axes to draw into; a new figure by default.
     - `expected`: the rank of the theory, shaded; one for all, or a dictionary with one per label.
     - `undecided`: how many more runs have no limit; a dictionary if there are several groups.
 
-    **Returns:** the axes.
+    **Returns:** the matplotlib axes.
+
+    ```python
+    ax = mf.plot_ranks([1, 1, 0, -1], d=2, expected=1)  # or mf.fates(fields, gaussians).plot()
+    assert ax.get_title() == "Ranks of the limits of 4 runs"
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "1", "2", "no limit\nfound"]
+    ```
     """
     groups = ranks if isinstance(ranks, Mapping) else {"": ranks}
     if not groups:

@@ -37,19 +37,22 @@ INK_MAP = colors.LinearSegmentedColormap.from_list(
 def plot_density(
     rho: Any, ax: Any = None, *, scale: str = "root", colour_bar: bool = True, title: str | None = None
 ) -> Any:
-    r"""A picture of one density $\rho$.
+    r"""A picture of one density $\rho$: in dimension 1 its graph, in dimension 2 filled contours.
 
-    In dimension 1 its graph, in dimension 2 filled contours. With positions $s$, a map of the laws
-    $\rho(x\mid s)=\rho(s,x)/\int\rho(s,y)\,dy$ over $(s,x)$, with $m(s)$ and $m(s)\pm2\sigma(s)$.
+    With positions $s$, a map of the laws $\rho(x\mid s)=\rho(s,x)/\int\rho(s,y)\,dy$ over $(s,x)$, with $m(s)$ and
+    $m(s)\pm2\sigma(s)$.
 
-    **Arguments:**
+    **Arguments:** `rho`, a `Density`; `ax`, axes to draw into, a new figure by default; `scale`, what colours are
+    proportional to: "linear", "root" of the density, or "log", down to $10^{-6}$ of the highest (a graph is logarithmic
+    with "log"); `colour_bar`, whether to draw the scale of colours.
 
-    - `ax`: axes to draw into; a new figure by default.
-    - `scale`: what colours are proportional to: "linear", "root" of the density, or "log", down to $10^{-6}$ of the
-      highest; a graph is logarithmic with "log".
-    - `colour_bar`: whether to draw the scale of colours.
+    **Returns:** the matplotlib axes.
 
-    **Returns:** the axes.
+    ```python
+    rho = mf.to_density(mf.Gaussian([0.0], cov=1.0), cells=20)
+    ax = mf.plot_density(rho)
+    assert ax.get_ylabel() == r"$\rho(x)$"
+    ```
     """
     rho = _one_density(rho)
     checks.one_of(scale, "scale", SCALES)
@@ -89,11 +92,9 @@ def plot_density_run(
 
     - `ax`: axes to draw into, as many as panels; a new figure by default.
     - `at`: a time, or several; `times`: how many, evenly spaced from the first to the last.
-    - `scale`: what colours are proportional to: "linear", "root" of the density, or "log", down to $10^{-6}$ of the
-      highest; graphs are logarithmic with "log".
+    - `scale`, `colour_bar`: as for `plot_density`.
     - `moments`: whether to draw $m$ and $m\pm2\sigma$ in maps over time (by default no) or over positions (yes).
     - `start`: whether to draw the lines of the start in dimension 2.
-    - `colour_bar`: whether to draw the scale of colours.
 
     **Returns:** the axes, an array of them for several panels.
     """

@@ -82,12 +82,22 @@ def plot_gaussian_run(
 def plot_spectrum(run: Any, ax: Any = None, *, legend: bool = True, title: str | None = None) -> Any:
     r"""The eigenvalues $\lambda_1\ge\dots\ge\lambda_d$ of $\Sigma_t$ over time, both axes logarithmic.
 
-    They are the squared singular values of the factor, so that dying ones stay exact down to $10^{-28}\lambda_1$
-    (MATH e.5); what is below is marked as round-off. Where the last of them die algebraically, a dotted line shows
-    the slope $-1$ of the theory; a dashed line stands at the blow-up time $t^*$. The time 0 is at the left edge, and
-    times before anything moves by 1 % are left out.
+    They are the squared singular values of the factor, so that dying ones stay exact down to $10^{-28}\lambda_1$; what
+    is below is marked as round-off. Where the last of them die algebraically, a dotted line shows the slope $-1$ of the
+    theory; a dashed line stands at the blow-up time $t^*$. The time 0 is at the left edge, and times before anything
+    moves by 1 % are left out.
 
-    **Returns:** the axes.
+    **Arguments:** `run`, a Gaussian run of any dimension; `ax`, axes to draw into, a new figure by default.
+
+    **Returns:** the matplotlib axes.
+
+    ```python
+    I, g = jnp.eye(2), mf.Gaussian(jnp.zeros(2), cov=[[1.0, 0.5], [0.5, 1.0]])
+    ax = mf.plot_spectrum(mf.flow(mf.Softmax(I, I, I), g, t1=jnp.inf))
+    assert "blow-up" in ax.get_title() and ax.get_yscale() == "log"
+    ```
+
+    MATH e.5.
     """
     times, means, factors = history(run)
     d = means.shape[1]

@@ -42,17 +42,33 @@ BEYOND = "the bound is beyond the floating-point range"
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim: `bound` is None where the theory has none for this field, or none that is finite, and `why` says so.
+    r"""One claim of the theory about a run: that `measured` is at most `bound`.
 
-    `measured` is at most `bound`, if the claim holds, up to the share `error` of the solver; `slack` is one minus their
-    ratio: 0 for a sharp bound.
+    - `claim`: the words; `bound`: None where the theory has none for this field, or none that is finite, and `why` says
+      so;
+    - `measured`: what was found; not a number where nothing was measured;
+    - `error`: the share of the bound by which errors of the solver may exceed it.
+
+    $$\text{slack}=1-\frac{\text{measured}}{\text{bound}},$$
+
+    0 for a sharp bound, negative for a violated one.
+
+    ```python
+    claim = mf.Claim("support radius R", bound=2.0, measured=1.5)
+    assert claim.holds and claim.slack == 0.25
+    assert mf.Claim("support radius R", bound=np.inf, measured=1.5).holds is None
+    ```
+
+    MATH d.
     """
 
     claim: str
     bound: float | None
     measured: float
     why: str = ""
+    """Why there is no bound, in words."""
     error: float = SLACK
+    """The share of the bound up to which it holds, for errors of the solver."""
 
     def __post_init__(self) -> None:
         if self.bound is not None and not np.isfinite(self.bound):  # it would hold of anything
@@ -61,20 +77,36 @@ class Claim:
 
     @property
     def slack(self) -> float:
-        """One minus measured over bound, at most 1; not a number without a bound."""
+        """One minus measured over bound, a float of at most 1; not a number without a bound."""
         if self.bound is None:
             return np.nan
         return min(1.0, 1 - self.measured / self.bound) if self.bound > 0 else float(self.measured <= 0)
 
     @property
     def holds(self) -> bool | None:
-        """Whether the claim holds; None without a bound."""
+        """Whether `measured` is at most `bound * (1 + error)`; None without a bound."""
         return None if self.bound is None else bool(self.measured <= self.bound * (1 + self.error))
 
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """The claims of the theory about one run: `claims`, `violations`, `ok`; printed as a table."""
+    """The claims of the theory about one run; printed as a table.
+
+    - `claims`: all of them, each a `Claim`; `checked["words"]` is the one whose text contains these words;
+    - `violations`: those that do not hold; `ok`, and `bool(checked)`: whether there is none;
+    - `title`: the run in one line;
+    - `paths`: by claim, times, bound and measurement along the run, each of shape `(T,)`.
+
+    ```python
+    I = jnp.eye(2)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    checked = mf.check(mf.flow(mf.Softmax(I, I, I), tokens, t1=1.0))
+    times, bound, measured = checked.paths["support radius R(t)"]
+    assert checked and not checked.violations and (measured <= bound).all()
+    ```
+
+    MATH d.
+    """
 
     claims: tuple[Claim, ...]
     title: str
@@ -83,7 +115,7 @@ class Checked:
 
     @property
     def violations(self) -> tuple[Claim, ...]:
-        """The claims that do not hold."""
+        """The claims that do not hold, a tuple."""
         return tuple(claim for claim in self.claims if claim.holds is False)
 
     @property
@@ -121,19 +153,19 @@ class Checked:
     __repr__ = __str__
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Bounds against measurements along the run: see `meanformer.plots.bounds.plot_checked`."""
+        """Bounds against measurements along the run, as matplotlib axes; without a path, as `plot_claims`."""
         from ..plots.bounds import plot_checked
 
         return plot_checked(self, ax=ax, **options)
 
 
 def check(run: Any, *, p: float | int = 2, seed: int = 0) -> Checked:
-    r"""The claims of the theory about a run: a table of claim, bound, measured value and slack (MATH d).
+    r"""The claims of the theory about a run: a table of claim, bound, measured value and slack.
 
     - tokens: the support radius; the Lipschitz constants in the point and in the measure, against the largest
       derivatives found at the start and the end; the stability of $W_p$ (`conditional_wasserstein` under a mask)
       against a second run from a nearby start (drawn by `seed`); the trace bound of Sinkhorn; for layers, the
-      Euler error against the flow;
+      Euler error against the flow; on the sphere, only that it is invariant;
     - Gaussians: the trace bound of Sinkhorn; if the factor has more columns than rank, that the rank does not grow;
     - densities: mass, positivity, and the mass that left the grid;
     - all: the weak residual of the PDE, which has no bound; see there how much of it is quadrature.
@@ -141,9 +173,20 @@ def check(run: Any, *, p: float | int = 2, seed: int = 0) -> Checked:
     Where the theory has no bound for the field, the table says so. Bounds hold up to errors of the solver, of
     1e-4 (in single precision 1e-3); limits on rounding and on lost mass are conventions, marked by "chosen".
 
+    **Arguments:** a finished run of `mf.flow` or `mf.layers`; `p` $\ge1$, of the distances; `seed`, of the nearby
+    start.
+
+    **Returns:** a `Checked`.
+
     ```python
-    print(mf.check(mf.flow(mf.Softmax(Q, K, V), tokens, t1=1.0)))
+    I = jnp.eye(2)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    checked = mf.check(mf.flow(mf.Softmax(I, I, I), tokens, t1=1.0))
+    print(checked)  # a table: support radius R, Lipschitz constants, stability, weak residual
+    assert checked.ok and np.isclose(checked["support radius"].bound, np.e)
     ```
+
+    MATH d.
     """
     run, p = finished_run(run, "check"), checks.power(p)
     kinds = {PointCloud: _of_tokens, Gaussian: _of_gaussian, Density: _of_density}

@@ -28,11 +28,22 @@ _RESAMPLES = 2000
 class MeanFieldRate:
     r"""Errors of $n$ tokens against the mean-field limit, and the rate at which they decay.
 
-    - `n`, and `errors` with one array per number of tokens, an error per repeat; `rms`, their root mean square;
+    - `n`, shape `(m,)`; `errors`, a tuple with one array per number of tokens, an error per repeat; `rms`, shape
+      `(m,)`, their root mean square;
     - `slope`, `interval`: the exponent of a fit $\mathrm{rms}\propto n^{\text{slope}}$ and its 95 % confidence
-      interval, by bootstrap over the repeats; the theory says $-1/2$ for moments (MATH d.5);
-    - `statistic`, `reference`: what was compared with what; `kernel`: the largest
+      interval, by bootstrap over the repeats; the theory says $-1/2$ for moments;
+    - `statistic`, `reference`: what was compared with what, in words; `t1`: when; `kernel`: the largest
       $\|\Sigma^{1/2}A\Sigma^{1/2}\|/\tau$ along the Gaussian run, which must stay below $1/\sqrt2$ (nan: not known).
+
+    ```python
+    field = mf.Softmax(0.1 * jnp.eye(2), jnp.eye(2), jnp.eye(2))
+    g = mf.Gaussian(jnp.zeros(2), cov=0.25 * jnp.eye(2))
+    rate = mf.mean_field_rate(field, g, 1.0, n=[3, 40], repeats=16, key=jax.random.key(0))
+    assert rate.reference == "the exact Gaussian" and rate.kernel < 0.2
+    assert [len(row) for row in rate.errors] == [16, 16]
+    ```
+
+    MATH d.5.
     """
 
     n: np.ndarray
@@ -56,7 +67,7 @@ class MeanFieldRate:
     __repr__ = __str__
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Errors against n in log-log with the fit: see `meanformer.plots.rates.plot_rate`."""
+        """Errors against $n$ with the fit, both axes logarithmic, as matplotlib axes."""
         from ..plots.rates import plot_rate
 
         return plot_rate(self, ax=ax, **options)
@@ -75,7 +86,9 @@ def mean_field_rate(
     rtol: float = 1e-5,
     progress: bool | None = None,
 ) -> MeanFieldRate:
-    r"""Flow $n$ independent tokens of a `law` to `t1`, for several $n$, and fit the rate of their error.
+    r"""Flow $n$ independent tokens of a `law` to `t1`, for several $n$, and fit the rate of their error,
+
+    $$\Big(\mathbb E\,\|\Sigma_n(t_1)-\Sigma(t_1)\|_F^2\Big)^{1/2}\propto n^{\text{slope}}.$$
 
     **Arguments:**
 
@@ -88,13 +101,21 @@ def mean_field_rate(
       given, one run of so many tokens (by default four times the largest n), whose own sampling error is taken
       out of the root mean squares by the factor $(1+n/n_{\text{ref}})^{-1/2}$: right on average over references, so
       that with a single one the interval covers the true rate in about 88 % of cases, not 95 %. Give more.
+    - `rtol`: of the token runs. `progress`: a bar, if it takes long (default: on a terminal).
 
-    Warns (`SlowMeanFieldWarning`) where the rate $n^{-1/2}$ cannot hold for softmax on Gaussian data (MATH d.5).
+    **Returns:** a `MeanFieldRate`.
+
+    Warns (`SlowMeanFieldWarning`) where the rate $n^{-1/2}$ cannot hold for softmax on Gaussian data.
 
     ```python
-    g = mf.Gaussian([0.0, 0.0], cov=[[0.4, 0.0], [0.0, 0.1]])
-    print(mf.mean_field_rate(mf.Softmax(0.5 * I, I, I), g, 1.0, n=[100, 400, 1600], key=jax.random.key(0)))
+    field = mf.Softmax(0.1 * jnp.eye(2), jnp.eye(2), jnp.eye(2))
+    g = mf.Gaussian(jnp.zeros(2), cov=0.25 * jnp.eye(2))
+    rate = mf.mean_field_rate(field, g, 1.0, n=[3, 40], repeats=16, key=jax.random.key(0))
+    print(rate)
+    assert rate.interval[0] < -0.5 < rate.interval[1]
     ```
+
+    MATH d.5.
     """
     sizes, counts, t1 = _checked(field, law, n, repeats, key, statistic, t1)
     keys = iter(jr.split(key, sum(counts) + 1))

@@ -15,20 +15,24 @@ _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w-]*)[^\n]*\n(?P<body>.*?
 
 @dataclass(frozen=True)
 class Fence:
-    """A block of code: its language, its text, and the line of the page on which it begins."""
+    """A block of code: its language, its text, the line of the page on which it begins, whether another one stands right
+    before it, with nothing but blank lines between.
+    """
 
     language: str
     body: str
     line: int
+    follows: bool = False
 
 
 def fences(page: Path) -> list[Fence]:
     """All blocks of a page, in order."""
-    text = page.read_text()
-    return [
-        Fence(found["language"], textwrap.dedent(found["body"]), text[: found.start()].count("\n") + 1)
-        for found in _FENCE.finditer(text)
-    ]
+    text, blocks, end = page.read_text(), [], 0
+    for found in _FENCE.finditer(text):
+        line, follows = text[: found.start()].count("\n") + 1, bool(blocks) and not text[end : found.start()].strip()
+        blocks.append(Fence(found["language"], textwrap.dedent(found["body"]), line, follows))
+        end = found.end()
+    return blocks
 
 
 def prose(page: Path) -> str:

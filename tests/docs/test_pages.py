@@ -27,7 +27,7 @@ def blocks(page) -> list[tuple[Fence, str | None]]:
     found = fences(page)
     following = [*found, Fence("", "", 0)][1:]
     return [
-        (fence, after.body if after.language == "text" else None)
+        (fence, after.body if after.language == "text" and after.follows else None)
         for fence, after in zip(found, following, strict=True)
         if fence.language in RUN
     ]

@@ -19,7 +19,19 @@ from ._types import as_array, is_traced
 
 
 class InputError(ValueError):
-    """Input refused before any computing; the message says what, got, expected and remedy."""
+    """Input refused before any computing; the message says what, got, expected and remedy.
+
+    It is a `ValueError`; the four parts are its attributes `what`, `got`, `expected` and `remedy`, all text. Values are
+    checked where they are known: under `jit`, `vmap` and `grad` shapes alone are.
+
+    ```python
+    try:
+        mf.PointCloud([1.0, 2.0])
+    except mf.InputError as error:
+        print(error)
+        assert error.got == "shape (2,)"
+    ```
+    """
 
     def __init__(self, what: str, got: Any, expected: str, remedy: str):
         got = " ".join(str(got).split())  # on one line, whatever it is

@@ -11,7 +11,22 @@ from ._types import is_traced
 
 
 class Ending(enum.IntEnum):
-    """The ways in which the computing of a run can end."""
+    """The ways in which the computing of a run can end: what the integers in `run.outcome.code` mean.
+
+    - `REACHED` (0): the run reached `t1`, or its last layer.
+    - `STOPPED` (1): a stop rule held.
+    - `STEP_LIMIT` (2): `max_steps` steps did not reach `t1`.
+    - `STEP_TOO_SMALL` (3): error control asked for a step that is too small; a blow-up near this time, as a rule.
+    - `NOT_FINITE` (4): the state left the floating-point range.
+    - `SINKHORN_STALLED` (5): a Sinkhorn problem on the way was not solved to its tolerance.
+    - `FATE_KNOWN` (6): a Gaussian run to `t1=jnp.inf` ended when its fate was known.
+    - `UNFINISHED` (7): a loaded run that goes on, or was interrupted.
+
+    ```python
+    outcome = mf.Outcome(code=jnp.asarray(4), time=jnp.asarray(0.5))
+    assert outcome.code == mf.Ending.NOT_FINITE and outcome.kind == "NOT_FINITE"
+    ```
+    """
 
     REACHED = 0
     STOPPED = 1
@@ -46,11 +61,20 @@ _WORDS = {
 class Outcome(eqx.Module):
     """How a run ended: `kind` (a word), `time`, `ok`, and `str(outcome)`, a sentence with advice.
 
-    Under `jit`, `vmap` or `grad` only `code` (an integer, see `Ending`) and `time` are available, as arrays.
+    A numerical failure is an outcome, never an exception. Under `jit`, `vmap` or `grad` only `code` (an integer, see
+    `Ending`), `time` and `ok` are available, as arrays.
+
+    ```python
+    tokens = mf.uniform_cube(d=2).sample(40, key=jax.random.key(0))
+    run = mf.flow(mf.Softmax(jnp.eye(2), jnp.eye(2), jnp.eye(2)), tokens, t1=1.0)
+    assert run.outcome.ok and str(run.outcome) == "REACHED at t = 1: reached t1"
+    ```
     """
 
     code: Int[Array, "*batch"]
+    """The ending as an integer, see `Ending`; one per run in a batch."""
     time: Float[Array, "*batch"]
+    """The time at which the computing ended."""
 
     @property
     def kind(self) -> str:
@@ -66,7 +90,7 @@ class Outcome(eqx.Module):
 
     @property
     def ok(self) -> Array | bool:
-        """Whether the run did what was asked: it reached t1, a stop rule or its fate."""
+        """Whether the run did what was asked: it reached t1, a stop rule or its fate. An array for a batch."""
         fine = (self.code == Ending.REACHED) | (self.code == Ending.STOPPED) | (self.code == Ending.FATE_KNOWN)
         return fine if is_traced(fine) or jnp.ndim(fine) else bool(fine)
 

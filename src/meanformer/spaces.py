@@ -13,19 +13,41 @@ from ._types import Key, Points, Scalar, is_traced
 
 
 class AbstractSpace(eqx.Module):
-    """A space knows its tangent vectors and the way back to itself; flows know nothing else of geometry."""
+    r"""A space that tokens live in: it knows its tangent vectors and the way back to itself; flows know nothing else of
+    geometry.
+
+    Velocities are projected, $\dot x=P_x\Gamma_\mu(x)$, and every step is followed by `retract`. A new space is a
+    subclass with three methods; arrays have shape `(n, d)`.
+
+    ```python
+    class Plane(mf.AbstractSpace):  # the points whose last coordinate is 0
+        def project(self, x, v):
+            return v.at[..., -1].set(0.0)
+
+        def retract(self, x):
+            return x.at[..., -1].set(0.0)
+
+        def check(self, points):
+            assert (points[..., -1] == 0).all()
+
+
+    tokens = mf.PointCloud([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])
+    run = mf.layers(mf.Affine(jnp.eye(2), b=[0.0, 1.0]), tokens, depth=2, space=Plane())
+    assert (run.final.points[:, 1] == 0).all()
+    ```
+    """
 
     @abc.abstractmethod
     def project(self, x: Points, v: Points) -> Points:
-        """The tangential part of `v` at `x`."""
+        """The tangential part of the vectors `v` at the points `x`, shape `(n, d)`."""
 
     @abc.abstractmethod
     def retract(self, x: Points) -> Points:
-        """The nearest point of the space."""
+        """The nearest points of the space, shape `(n, d)`."""
 
     @abc.abstractmethod
     def check(self, points: Points) -> None:
-        """Refuse tokens that are not in the space."""
+        """Refuse tokens that are not in the space; called once, before a run."""
 
 
 def resolve_space(space: Any, points: Points) -> AbstractSpace:
@@ -40,7 +62,13 @@ def resolve_space(space: Any, points: Points) -> AbstractSpace:
 
 
 class Euclidean(AbstractSpace):
-    """The whole space: the default."""
+    r"""The whole space $\mathbb R^d$, the default: nothing is projected, $P_x=I$.
+
+    ```python
+    v = jnp.ones((3, 2))
+    assert mf.Euclidean().project(jnp.zeros((3, 2)), v) is v
+    ```
+    """
 
     def project(self, x: Points, v: Points) -> Points:
         return v
@@ -53,20 +81,29 @@ class Euclidean(AbstractSpace):
 
 
 class Sphere(AbstractSpace):
-    r"""The sphere of `radius` around 0: velocities are projected, $\dot x=P_x\Gamma_\mu(x)$, $P_x=I-xx^\top/|x|^2$,
-    and every step is followed by $x\mapsto Rx/|x|$ (MATH b.9).
+    r"""The sphere of `radius` $R$ around 0, on which layer normalisation puts tokens (MATH b.9): velocities are
+    projected,
+
+    $$\dot x=P_x\,\Gamma_\mu(x),\qquad P_x=I-\frac{xx^\top}{|x|^2},$$
+
+    and every step is followed by $x\mapsto Rx/|x|$. Tokens must start on the sphere.
 
     The projection is made after the sum over tokens, so a tangential velocity is known to about 1e-16 in absolute
     terms: of velocities as small as $e^{-\beta}$, at inverse temperature $\beta=1/\tau$, that leaves $16-0.43\beta$
     digits.
 
+    **Arguments:** `radius`, a positive number, 1 by default.
+
     ```python
-    tokens = mf.uniform_sphere(d=3).sample(32, key=jax.random.key(0))
-    run = mf.flow(mf.Softmax(I, I, I, tau=1 / beta), tokens, t1=10.0, space=mf.Sphere())
+    sphere = mf.Sphere(radius=2.0)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]).push(sphere.retract)
+    run = mf.layers(mf.Affine(jnp.eye(2), b=[0.0, 1.0]), tokens, depth=2, space=sphere)  # flow takes it as well
+    assert jnp.allclose(jnp.linalg.norm(run.final.points, axis=1), 2.0)
     ```
     """
 
     radius: Scalar
+    """The radius $R$, a number."""
 
     def __init__(self, radius: Any = 1.0):
         self.radius = checks.positive(radius, "radius", "a sphere has a positive radius")

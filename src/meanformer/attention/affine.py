@@ -15,14 +15,22 @@ from .view import View, act
 
 
 class Affine(AbstractLeaf):
-    r"""The field $\Gamma_\mu(x)=Mx+b$: every token on its own.
+    r"""The field $\Gamma_\mu(x)=Mx+b$: every token on its own. It keeps Gaussians.
 
     **Arguments:** `M` of shape `(d, d)`; `b` of shape `(d,)`, zero by default.
+
+    ```python
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    field = mf.Affine(-jnp.eye(2), b=[1.0, 1.0])
+    assert jnp.allclose(mf.velocity(field, tokens), 1.0 - tokens.points)
+    ```
     """
 
     not_gaussian: ClassVar[str | None] = None
     M: Matrix
+    """The matrix, shape `(d, d)`."""
     b: Vector | None
+    """The offset, shape `(d,)`, or None."""
 
     def __init__(self, M: Any, b: Any = None):
         M = checks.matrix(M, "M")

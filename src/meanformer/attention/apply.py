@@ -18,12 +18,19 @@ def velocity(
 ) -> Float[Array, "n d"]:
     r"""$\Gamma_\mu(x_i)$ at the tokens of `mu` (the cells of a density); masked fields use their positions.
 
-    Sums over tokens are exact, or have the error `accuracy` relative to the field's scale: a number, or a plan
-    (`mf.plan`), which is then not made again.
+    **Arguments:**
+
+    - `field`: a field whose values are velocities, $v=d$; `mu`: a `PointCloud` or a `Density`; `t`: the time.
+    - `accuracy`: by default sums over tokens are exact. A number is the error that they may have, relative to the
+      field's scale; they then need $O(n)$ work if keys have dimension 1, 2 or 3. A plan (`mf.plan`) is used as it is.
+
+    **Returns:** the velocities, shape `(n, d)`; of a density `(cells, d)`, row by row.
 
     ```python
-    mf.velocity(mf.Softmax(Q, K, V), tokens)                     # shape (n, d)
-    mf.velocity(mf.Softmax(Q, K, V), million, accuracy=1e-6)     # O(n) work, if keys have dimension 1, 2 or 3
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    v = mf.velocity(mf.Softmax(jnp.eye(2), jnp.eye(2), jnp.eye(2)), tokens)
+    v[2]  # [0.788, 0.788], rounded
+    assert v.shape == (3, 2)
     ```
     """
     t = checks.scalar(t, "t")
@@ -39,7 +46,18 @@ def velocity(
 
 
 def push_attention(field: AbstractField, mu: PointCloud, t: Any = 0.0) -> PointCloud:
-    r"""The attention layer without a residual: the measure $(\Gamma_\mu)_\#\mu$."""
+    r"""The attention layer without a residual: the measure $(\Gamma_\mu)_\#\mu=\sum_iw_i\delta_{\Gamma_\mu(x_i)}$.
+
+    **Arguments:** `field`, of values in dimension v, which need not be d; `mu`, a `PointCloud`; `t`, the time.
+
+    **Returns:** a `PointCloud` with points of shape `(n, v)` and the weights and positions of `mu`.
+
+    ```python
+    tokens, I = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), jnp.eye(2)
+    moved = mf.push_attention(mf.Softmax(0 * I, I, I), tokens)  # equal logits: all at the mean
+    assert jnp.allclose(moved.points[0], tokens.mean) and jnp.allclose(moved.covariance, 0.0)
+    ```
+    """
     t = checks.scalar(t, "t")
     check_field(field, mu, t)
     return mu.push(lambda points: field(mu, points, t))

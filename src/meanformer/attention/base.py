@@ -24,13 +24,26 @@ from .view import Term, View, compose
 
 
 class AbstractField(eqx.Module):
-    r"""A velocity field $\Gamma_\mu(x)$ made by attention. Fields add (`a + b`) and scale (`0.5 * a`).
+    r"""A velocity field made by attention, $(\mu,x,t)\mapsto\Gamma_\mu(x)$.
 
-    Call it at any points, on or off the support of the measure:
+    Call it at any points, on or off the support of the measure: `field(mu, x)` takes `x` of shape `(m, d)` to
+    velocities of shape `(m, d)`. Fields add (`a + b`, `a - b`) and scale (`0.5 * a`, `a / 2`, `-a`).
+
+    A subclass gives `evaluate` and `terms`. One that wraps another field can use those of that field:
 
     ```python
-    field(mu, x)              # x of shape (m, d) -> velocities of shape (m, d)
-    mf.velocity(field, mu)    # at the tokens of mu themselves
+    class Backwards(mf.AbstractField):  # -Gamma_mu(x) at time -t
+        field: mf.AbstractField
+
+        def evaluate(self, mu, x, t, view):
+            return -self.field.evaluate(mu, x, -t, view)
+
+        def terms(self, t):
+            return (-self.field).terms(-t)
+
+
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    assert (mf.velocity(Backwards(mf.Affine(jnp.eye(2))), tokens) == -tokens.points).all()
     ```
     """
 
@@ -39,14 +52,16 @@ class AbstractField(eqx.Module):
 
     @abc.abstractmethod
     def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
-        """The field at the points `x` (inputs checked and of one dtype)."""
+        r"""$\Gamma_\mu(x)$ at the points `x`, shape `(m, d)` to shape `(m, v)` (inputs checked and of one dtype)."""
 
     @abc.abstractmethod
     def terms(self, t: Scalar) -> tuple[Term, ...]:
-        """The field at time `t` as a sum of leaves."""
+        r"""The field at time `t` as a sum of leaves with numbers or matrices on the left,
+        $\Gamma_\mu=\sum_hL_h\Gamma^{(h)}_\mu$.
+        """
 
     def __call__(self, mu: PointCloud | Density, x: Any, t: Any = 0.0, *, s: Any = None) -> Float[Array, "m v"]:
-        r"""$\Gamma_\mu(x)$ at the query points `x`, shape `(m, d)`.
+        r"""$\Gamma_\mu(x)$ at the query points `x`, shape `(m, d)` to shape `(m, v)`, where v = d for a velocity.
 
         **Arguments:** `mu` the context; `t` the time, for scheduled weights; `s` positions of the queries, for masked
         fields, shape `(m,)` (the tokens' own when `x` is `mu.points`).
@@ -57,7 +72,8 @@ class AbstractField(eqx.Module):
         return _evaluate(field, mu, x, t, View(s))
 
     def matrix(self, mu: PointCloud, x: Any = None, t: Any = 0.0, *, s: Any = None) -> Float[Array, "*heads m n"]:
-        r"""The attention matrix $P$, $\Gamma(x_i)=\sum_jP_{ij}(Vx_j+b)$; several heads are stacked.
+        r"""The attention matrix $P$ of shape `(m, n)`, $\Gamma(x_i)=\sum_jP_{ij}(Vy_j+b)$; several heads are stacked,
+        shape `(heads, m, n)`.
 
         This is the only place that forms an `m` x `n` array. By default at the tokens themselves.
         """
@@ -81,7 +97,8 @@ class AbstractField(eqx.Module):
         return matrices[0] if len(matrices) == 1 else jnp.stack(matrices)
 
     def affine(self, gaussian: Gaussian, t: Any = 0.0) -> tuple[Float[Array, "v d"], Float[Array, " v"]]:
-        r"""$(G,b)$ with $\Gamma_\mu(x)=Gx+b$ for a Gaussian $\mu$ (MATH e.2), without an inverse of $\Sigma$ or $A$.
+        r"""$(G,b)$, shapes `(v, d)` and `(v,)`, with $\Gamma_\mu(x)=Gx+b$ for a Gaussian $\mu$ (MATH e.2), without an
+        inverse of $\Sigma$ or $A$.
 
         Softmax, L2, Sinkhorn, linear and affine fields, their sums and heads; others raise `NotGaussianPreserving`.
         """
@@ -151,7 +168,7 @@ class AbstractLeaf(AbstractField):
 
     @abc.abstractmethod
     def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
-        """The attention matrices in the field, if any."""
+        """The attention matrices in the field, each of shape `(m, n)`, if any."""
 
     @property
     def bounded_speed(self) -> Any:

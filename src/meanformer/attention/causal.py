@@ -11,7 +11,10 @@ from .view import Term, View
 
 
 class Causal(AbstractField):
-    r"""Masked attention: a query at position $s$ sees the tokens at positions $r\le s$ (MATH b.8).
+    r"""Masked attention: a query at position $s$ sees the tokens at positions $r\le s$ (MATH b.8), for softmax
+
+    $$\Gamma_\mu(s,x)=\frac{\int_{r\le s}Vy\,e^{Qx\cdot Ky/\tau}\,d\mu(r,y)}
+    {\int_{r\le s}e^{Qx\cdot Ky/\tau}\,d\mu(r,y)}.$$
 
     Ties see each other. Positions are those of the cloud (`tokens.with_positions()`) and never move. By kind:
 
@@ -21,10 +24,20 @@ class Causal(AbstractField):
     - Sinkhorn is solved on the visible tokens with renormalised weights, once per query: $O(n^3)$ per sweep.
 
     **Arguments:** `field`, any field, also a sum or several heads; `prefix`, see above.
+
+    **Raises:** `InputError`, when it is evaluated, if tokens or queries have no positions.
+
+    ```python
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]).with_positions()
+    P = mf.Causal(mf.Softmax(jnp.eye(2), jnp.eye(2), jnp.eye(2))).matrix(tokens)
+    assert (jnp.triu(P, 1) == 0).all() and jnp.allclose(P.sum(axis=1), 1.0)
+    ```
     """
 
     field: AbstractField
+    """The field that is masked."""
     prefix: bool = eqx.field(static=True)
+    """Whether kinds that do not normalise are divided by the mass seen."""
 
     def __init__(self, field: AbstractField, prefix: bool = False):
         if not isinstance(field, AbstractField):

@@ -17,7 +17,17 @@ Closure = tuple[Float[Array, " v"], Float[Array, "v d"]]
 
 
 class NotGaussianPreserving(checks.InputError):
-    """The field does not map Gaussians to Gaussians, so that it has no exact Gaussian flow."""
+    r"""The field does not map Gaussians to Gaussians, so that it has no exact Gaussian flow: $\Gamma_\mu$ is not affine
+    for a Gaussian $\mu$ (MATH e.2). It is an `InputError`, and says why.
+
+    ```python
+    g = mf.Gaussian(mean=[0.0, 0.0], cov=jnp.eye(2))
+    try:
+        mf.Sigmoid(jnp.eye(2), jnp.eye(2), jnp.eye(2)).affine(g)
+    except mf.NotGaussianPreserving as error:
+        print(error)
+    ```
+    """
 
 
 def refuse_closure(name: str, reason: str) -> NoReturn:

@@ -12,11 +12,20 @@ from .view import View
 
 
 class Hardmax(AbstractAttention):
-    r"""Hardmax attention, the limit $\tau\to0$ of softmax (MATH b.6): $\Gamma_\mu(x)=V\cdot$ the $\mu$-average
-    of $y$ over $\arg\max_{y\in\mathrm{supp}\,\mu}Qx\cdot Ky$.
+    r"""Hardmax attention, the limit $\tau\to0$ of softmax (MATH b.6),
+
+    $$\Gamma_\mu(x)=\frac1{\mu(S_x)}\int_{S_x}Vy\,d\mu(y),\qquad S_x=\arg\max_{y\in\mathrm{supp}\,\mu}Qx\cdot Ky .$$
 
     Ties are shared by weight. The field is discontinuous in `x`: integrate it with a fixed step (`mf.layers`, or
-    `flow(..., solver="euler", step=...)`), not with error control. Arguments as for `Softmax`, without `tau`.
+    `flow(..., solver="euler", step=...)`), not with error control. On Gaussians it is not defined.
+
+    **Arguments:** as for `Softmax`, without `tau`: `Q`, `K` of shape `(k, d)`, `V` of shape `(d, d)`, biases.
+
+    ```python
+    tokens, I = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), jnp.eye(2)
+    P = mf.Hardmax(I, I, I).matrix(tokens)  # the first row is [0.5, 0, 0.5], a tie
+    assert jnp.allclose(P[2], jnp.asarray([0.0, 0.0, 1.0]))
+    ```
     """
 
     maps: Projections

@@ -59,17 +59,26 @@ def _check_network(Q: Array, K: Array, V: Array, O: Array, bq: Any, bk: Any, bv:
 
 
 class MultiHead(AbstractField):
-    r"""Several heads, $\Gamma_\mu=\sum_hW_h\Gamma^{(h)}_\mu$ (MATH b.7); any mix of kinds.
+    r"""Several heads, of any mix of kinds (MATH b.7; Vaswani et al. 2017),
 
-    **Arguments:** `heads`, fields with `V` of shape `(v_h, d)`; `W`, matrices of shape `(d, v_h)`, identity by default.
+    $$\Gamma_\mu(x)=\sum_{h=1}^HW_h\,\Gamma^{(h)}_\mu(x).$$
+
+    **Arguments:** `heads`, a list of fields, with `V` of shape `(v_h, d)`; `W`, a list of matrices of shape `(d, v_h)`,
+    the identity by default. It keeps Gaussians if every head does.
 
     ```python
-    mf.MultiHead([mf.Softmax(Q1, K1, V1), mf.L2(Q2, K2, V2)], W=[W1, W2])
+    tokens, I = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), jnp.eye(2)
+    heads = [mf.Linear(I, I, I), mf.Affine(-I)]
+    field = mf.MultiHead(heads, W=[0.5 * I, I])
+    parts = [mf.velocity(head, tokens) for head in heads]
+    assert jnp.allclose(mf.velocity(field, tokens), 0.5 * parts[0] + parts[1])
     ```
     """
 
     heads: tuple[AbstractField, ...]
+    """The fields of the heads."""
     W: tuple[Matrix, ...] | None
+    """The output matrices, each of shape `(d, v_h)`; None for identities."""
 
     def __init__(self, heads: Sequence[AbstractField], W: Sequence[Any] | None = None):
         listed = isinstance(heads, (list, tuple))
@@ -126,7 +135,11 @@ class MultiHead(AbstractField):
         r"""Heads from the stacked matrices in which a network stores them.
 
         **Arguments:** `Q`, `K` of shape `(H k, d)`, `V` of shape `(H v, d)`, `O` of shape `(d, H v)`: head h owns the
-        rows (of `O`: the columns) `h k .. (h+1) k`. `tau` is $\sqrt k$ by default, as in networks; biases as stored.
+        rows (of `O`: the columns) `h k .. (h+1) k`, or `h v .. (h+1) v`. `kind` is the class of the heads; `tau` is
+        $\sqrt k$ by default, as in networks; `query_bias`, `key_bias` `(H k,)`, `value_bias` `(H v,)` and
+        `output_bias` `(d,)`, as stored.
+
+        **Returns:** a `MultiHead`; with an `output_bias` its sum with an `Affine` field.
         """
         count = checks.whole(heads, "heads")
         Q, K, V, O = (checks.matrix(M, name) for M, name in ((Q, "Q"), (K, "K"), (V, "V"), (O, "O")))

@@ -21,17 +21,30 @@ MOST_AMPLIFIED = 30.0
 
 
 class Projections(eqx.Module):
-    r"""The affine maps of one head: $q=Qx+b_q$, $k=Ky+b_k$, $v=Vy+b_v$.
+    r"""The affine maps of one head: query $q=Qx+b_q$, key $k=Ky+b_k$, value $v=Vy+b_v$.
 
-    `Q` and `K` have shape `(k, d)`, `V` has shape `(v, d)`; biases are optional vectors.
+    **Arguments:** `Q` and `K` of shape `(k, d)`, `V` of shape `(v, d)` (numbers are read as 1 x 1 matrices);
+    `query_bias` and `key_bias` of shape `(k,)`, `value_bias` of shape `(v,)`, or None. Points are rows.
+
+    ```python
+    maps = mf.Projections([[1.0, 2.0]], [[0.0, 1.0]], jnp.eye(2), [3.0], None, None)
+    maps.queries(jnp.ones((3, 2)))  # [[6], [6], [6]]
+    assert maps.key(jnp.asarray([5.0, 7.0]))[0] == 7.0
+    ```
     """
 
     Q: Matrix
+    """The query matrix, shape `(k, d)`."""
     K: Matrix
+    """The key matrix, shape `(k, d)`."""
     V: Matrix
+    """The value matrix, shape `(v, d)`."""
     query_bias: Vector | None
+    """The bias of queries, shape `(k,)`, or None."""
     key_bias: Vector | None
+    """The bias of keys, shape `(k,)`, or None."""
     value_bias: Vector | None
+    """The bias of values, shape `(v,)`, or None."""
 
     def __init__(self, Q: Any, K: Any, V: Any, query_bias: Any, key_bias: Any, value_bias: Any):
         Q, K, V = (checks.matrix(M, name) for M, name in ((Q, "Q"), (K, "K"), (V, "V")))
@@ -58,27 +71,27 @@ class Projections(eqx.Module):
         self.Q, self.K, self.V, self.query_bias, self.key_bias, self.value_bias = cast(arrays, common_dtype(arrays))
 
     def queries(self, x: Queries) -> Float[Array, "m k"]:
-        """$Qx+b_q$ for each row."""
+        """$Qx+b_q$ for each row, shape `(m, d)` to `(m, k)`."""
         return _affine(self.Q, self.query_bias, x)
 
     def keys(self, y: Queries) -> Float[Array, "m k"]:
-        """$Ky+b_k$ for each row."""
+        """$Ky+b_k$ for each row, shape `(m, d)` to `(m, k)`."""
         return _affine(self.K, self.key_bias, y)
 
     def values(self, y: Queries) -> Float[Array, "m v"]:
-        """$Vy+b_v$ for each row."""
+        """$Vy+b_v$ for each row, shape `(m, d)` to `(m, v)`."""
         return _affine(self.V, self.value_bias, y)
 
     def query(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
-        """$Qx+b_q$ for one point."""
+        """$Qx+b_q$ for one point, shape `(d,)` to `(k,)`."""
         return self.queries(x[None])[0]
 
     def key(self, y: Float[Array, " d"]) -> Float[Array, " k"]:
-        """$Ky+b_k$ for one point."""
+        """$Ky+b_k$ for one point, shape `(d,)` to `(k,)`."""
         return self.keys(y[None])[0]
 
     def value(self, y: Float[Array, " d"]) -> Float[Array, " v"]:
-        """$Vy+b_v$ for one point."""
+        """$Vy+b_v$ for one point, shape `(d,)` to `(v,)`."""
         return self.values(y[None])[0]
 
 
@@ -87,19 +100,34 @@ def _affine(matrix: Matrix, bias: Vector | None, x: Queries) -> Array:
 
 
 class AbstractAttention(AbstractLeaf):
-    r"""An attention kind: $\Gamma_\mu(x_i)=\sum_jP_{ij}(Vy_j+b)$, with $P$ made from queries and keys.
+    r"""An attention kind, with a matrix $P$ that is made from queries and keys:
 
-    A new kind gives its projections, says whether its rows are sub-probabilities, and mixes:
+    $$\Gamma_\mu(x_i)=\sum_{j=1}^nP_{ij}\,(Vy_j+b_v).$$
+
+    A new kind gives its projections `maps`, says whether its rows are sub-probabilities (`averages`), and mixes values.
+    To be of use inside `Causal`, `mix` must also read `view.query_positions(mu)`: those of the queries, or None.
 
     ```python
-    class Cosine(mf.AbstractAttention):
-        maps: Projections
+    from typing import ClassVar
+
+
+    class Cosine(mf.AbstractAttention):  # P_ij = w_j cos(q_i, k_j)
+        maps: mf.Projections
         averages: ClassVar[bool] = False
-        def mix(self, mu, x, values, view): ...
+
+        def mix(self, mu, x, values, view):
+            q, k = (a / jnp.linalg.norm(a, axis=1, keepdims=True) for a in self.features(x, mu.points))
+            return (q @ k.T * mu.weights[None]) @ values
+
+
+    field = Cosine(mf.Projections(jnp.eye(2), jnp.eye(2), jnp.eye(2), None, None, None))
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
+    assert jnp.allclose(3 * field.matrix(tokens)[0], jnp.asarray([1.0, 0.0, 1.0]))
     ```
     """
 
     maps: eqx.AbstractVar[Projections]
+    """The projections to queries, keys and values."""
     averages: eqx.AbstractVar[bool]
     r"""Whether $P_{ij}\ge0$ and $\sum_jP_{ij}\le1$."""
     normalised: ClassVar[bool] = False
@@ -110,7 +138,9 @@ class AbstractAttention(AbstractLeaf):
 
     @abc.abstractmethod
     def mix(self, mu: PointCloud, x: Queries, values: Any, view: View) -> Float[Array, "m v"]:
-        r"""$\sum_jP_{ij}v_j$ for the rows $v_j$ of `values`; with `mixes_keys` None stands for the keys."""
+        r"""$\sum_jP_{ij}v_j$, shape `(m, v)`, for the rows $v_j$ of `values`, shape `(n, v)`, and queries at the points
+        `x`, shape `(m, d)`; with `mixes_keys` None stands for the keys.
+        """
 
     def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
         # Only there is it cheaper, and only there did the planner look whether it is right.
@@ -153,7 +183,9 @@ class AbstractAttention(AbstractLeaf):
         return dot
 
     def features(self, x: Queries, y: Points) -> tuple[Float[Array, "m k"], Float[Array, "n k"]]:
-        """The queries of the points `x` and the keys of the points `y`, temperature included."""
+        """The queries of the points `x`, shape `(m, k)`, and the keys of the points `y`, shape `(n, k)`, temperature
+        included.
+        """
         return self.maps.queries(x), self.maps.keys(y)
 
     @property
@@ -185,7 +217,7 @@ class AbstractAttention(AbstractLeaf):
 
     @property
     def A(self) -> Float[Array, "d d"]:
-        r"""$A=K^\top Q$, acting on the query: $Qx\cdot Ky=(Ax)\cdot y$ (MATH a)."""
+        r"""$A=K^\top Q$, shape `(d, d)`, acting on the query: $Qx\cdot Ky=(Ax)\cdot y$ (MATH a)."""
         return self.K.T @ self.Q
 
 
@@ -200,6 +232,7 @@ class AbstractTempered(AbstractAttention):
 
     maps: Projections
     tau: Scalar
+    r"""The temperature $\tau$, a number."""
 
     def __init__(
         self,

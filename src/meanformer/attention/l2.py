@@ -22,8 +22,19 @@ class L2(AbstractTempered):
 
     $$\Gamma_\mu(x)=\frac{\int Vy\,e^{-|Qx-Ky|^2/\tau}\,d\mu(y)}{\int e^{-|Qx-Ky|^2/\tau}\,d\mu(y)}.$$
 
-    It is softmax with $A\to2A$ and weights $w_je^{-|Ky_j|^2/\tau}$. Arguments as for `Softmax`; `tau` divides the
-    whole exponent, which is not the same as dividing `Q` alone.
+    It is softmax with $A\to2A$ and weights $w_je^{-|Ky_j|^2/\tau}$. On a Gaussian it is affine,
+    $\Gamma_\mu(x)=V\big(m+H(\hat Qx-\hat Km)\big)$ with $H=2\Sigma\hat K^\top(I+2\hat K\Sigma\hat K^\top)^{-1}$,
+    $\hat Q=Q/\sqrt\tau$, $\hat K=K/\sqrt\tau$ (MATH e.2).
+
+    **Arguments:** as for `Softmax`: `Q`, `K` of shape `(k, d)`, `V` of shape `(d, d)`, biases. `tau` divides the whole
+    exponent, which is not the same as dividing `Q` alone.
+
+    ```python
+    x, I = jnp.asarray([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), jnp.eye(2)
+    squares = jnp.sum((x[:, None, :] - x[None, :, :]) ** 2, axis=-1)
+    P = jax.nn.softmax(-squares, axis=1)
+    assert jnp.allclose(mf.velocity(mf.L2(I, I, I), mf.PointCloud(x)), P @ x)
+    ```
     """
 
     averages: ClassVar[bool] = True

@@ -24,7 +24,15 @@ class Linear(AbstractTempered):
 
     $$\Gamma_\mu(x)=\int Vy\,\frac{Qx\cdot Ky}\tau\,d\mu(y)=V\Big(\int yy^\top d\mu\Big)\frac{Ax}\tau .$$
 
-    Linear in `x` and a function of the second moment only; it can blow up in finite time. Arguments as for `Softmax`.
+    Linear in `x` and a function of the second moment only; it can blow up in finite time. Gaussians stay Gaussian.
+
+    **Arguments:** as for `Softmax`: `Q`, `K` of shape `(k, d)`, `V` of shape `(d, d)`, `tau`, biases.
+
+    ```python
+    x, I = jnp.asarray([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), jnp.eye(2)
+    moment = x.T @ x / 3
+    assert jnp.allclose(mf.velocity(mf.Linear(I, I, I), mf.PointCloud(x)), x @ moment)
+    ```
     """
 
     averages: ClassVar[bool] = False

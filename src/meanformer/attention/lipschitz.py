@@ -18,10 +18,23 @@ if TYPE_CHECKING:
 
 
 class Lipschitz(NamedTuple):
-    """Bounds on the Lipschitz constants: in the point `x`, and in the measure `mu` for $W_1$ (None: not known)."""
+    r"""Lipschitz constants of a field on the ball of radius $R$ (MATH d.2): for points and measures on the ball,
+
+    $$|\Gamma_\mu(x)-\Gamma_\mu(x')|\le L_x|x-x'|,\qquad|\Gamma_\mu(x)-\Gamma_\nu(x)|\le L_\mu W_1(\mu,\nu).$$
+
+    `mf.lipschitz_constants` makes one.
+
+    ```python
+    I = jnp.eye(2)
+    constants = mf.lipschitz_constants(mf.Softmax(I, I, I), radius=1.0)
+    assert constants.x == 1.0 and jnp.allclose(constants.mu, 3 * jnp.exp(2.0))
+    ```
+    """
 
     x: Scalar
+    """$L_x$, in the point; a number."""
     mu: Scalar | None
+    r"""$L_\mu$, in the measure for $W_1$; None if none is known."""
 
 
 class Sizes(NamedTuple):

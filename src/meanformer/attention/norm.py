@@ -38,13 +38,28 @@ def _gains(scale: Any, bias: Any, eps: Any) -> tuple[Array | None, Array | None,
 
 
 class LayerNorm(AbstractNorm):
-    r"""$\frac{x-\bar x}{\sqrt{\mathrm{var}(x)+\epsilon}}\cdot$ `scale` $+$ `bias`, over the coordinates of each
-    token.
+    r"""Layer normalisation (Ba, Kiros, Hinton 2016), over the $d$ coordinates of each token,
+
+    $$N(x)=\gamma\odot\frac{x-\bar x}{\sqrt{\mathrm{var}(x)+\epsilon}}+\beta,\qquad
+    \bar x=\tfrac1d\sum_ix_i,\quad\mathrm{var}(x)=\tfrac1d\sum_i(x_i-\bar x)^2 .$$
+
+    **Arguments:** `scale`, $\gamma$, and `bias`, $\beta$, of shape `(d,)`, one and zero by default; `eps`, $\epsilon$.
+
+    **Returns**, when called: the rows of an array of shape `(m, d)`, normalised.
+
+    ```python
+    N = mf.LayerNorm(eps=0.0)
+    N(jnp.asarray([[1.0, 5.0], [0.0, -4.0]]))  # [[-1, 1], [1, -1]]
+    assert jnp.allclose(N(jnp.asarray([[1.0, 5.0]])), jnp.asarray([[-1.0, 1.0]]))
+    ```
     """
 
     scale: Vector | None
+    r"""The scale $\gamma$, shape `(d,)`, or None."""
     bias: Vector | None
+    r"""The bias $\beta$, shape `(d,)`, or None."""
     eps: float = eqx.field(static=True)
+    r"""What is added to the variance."""
 
     def __init__(self, scale: Any = None, bias: Any = None, eps: Any = 1e-5):
         self.scale, self.bias, self.eps = _gains(scale, bias, eps)
@@ -55,11 +70,28 @@ class LayerNorm(AbstractNorm):
 
 
 class RMSNorm(AbstractNorm):
-    r"""$\frac{x}{\sqrt{\mathrm{mean}(x^2)+\epsilon}}\cdot$ `scale` $+$ `bias`, over the coordinates of each token."""
+    r"""Root-mean-square normalisation (Zhang, Sennrich 2019), over the $d$ coordinates of each token,
+
+    $$N(x)=\gamma\odot\frac x{\sqrt{|x|^2/d+\epsilon}}+\beta,$$
+
+    which for $\gamma=1$, $\beta=0$ and $\epsilon=0$ lies on the sphere of radius $\sqrt d$.
+
+    **Arguments:** `scale`, $\gamma$, and `bias`, $\beta$, of shape `(d,)`, one and zero by default; `eps`, $\epsilon$.
+
+    **Returns**, when called: the rows of an array of shape `(m, d)`, normalised.
+
+    ```python
+    x = mf.RMSNorm(eps=0.0)(jnp.asarray([[3.0, 4.0]]))
+    assert jnp.allclose(jnp.linalg.norm(x), jnp.sqrt(2.0))
+    ```
+    """
 
     scale: Vector | None
+    r"""The scale $\gamma$, shape `(d,)`, or None."""
     bias: Vector | None
+    r"""The bias $\beta$, shape `(d,)`, or None."""
     eps: float = eqx.field(static=True)
+    """What is added to the mean square."""
 
     def __init__(self, scale: Any = None, bias: Any = None, eps: Any = 1e-5):
         self.scale, self.bias, self.eps = _gains(scale, bias, eps)
@@ -92,14 +124,23 @@ def _checked(field: Any, norm: Any, kind: str) -> tuple[AbstractField, AbstractN
 
 
 class PreNorm(AbstractNormed):
-    r"""The field $x\mapsto\Gamma_{N_\#\mu}(N(x))$: attention sees normalised tokens, the residual stream does not
-    change.
+    r"""The field $x\mapsto\Gamma_{N_\#\mu}(N(x))$: attention sees normalised tokens, the tokens themselves are not
+    normalised.
 
-    **Arguments:** `field`, any field; `norm`, a `LayerNorm` (default) or `RMSNorm`.
+    **Arguments:** `field`, any field in dimension d; `norm`, $N$, a `LayerNorm` (default) or `RMSNorm`.
+
+    ```python
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    field = mf.PreNorm(mf.Affine(jnp.eye(2)), mf.RMSNorm(eps=0.0))
+    larger = tokens.push(lambda x: 10.0 * x)
+    assert jnp.allclose(mf.velocity(field, larger), mf.velocity(field, tokens))
+    ```
     """
 
     field: AbstractField
+    """The field that sees normalised tokens."""
     norm: AbstractNorm
+    """The normalisation."""
 
     def __init__(self, field: AbstractField, norm: AbstractNorm | None = None):
         self.field, self.norm = _checked(field, norm, "PreNorm")
@@ -115,16 +156,23 @@ class PostNorm(AbstractNormed):
     r"""The field $x\mapsto N(x+\Gamma_\mu(x))-x$: one residual step of length one gives the original block
     $N(x+\Gamma_\mu(x))$.
 
-    The whole encoder block of the original architecture is two such layers:
+    The whole encoder block of the original architecture is two such layers,
+    `block = [mf.PostNorm(heads), mf.PostNorm(perceptron)]`, in `mf.layers(block * 6, tokens, step=1.0)`.
+
+    **Arguments:** `field`, any field in dimension d; `norm`, $N$, a `LayerNorm` (default) or `RMSNorm`.
 
     ```python
-    block = [mf.PostNorm(heads), mf.PostNorm(mf.Perceptron(W1, W2, b1, b2))]
-    mf.layers(block * 6, tokens, step=1.0)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    norm = mf.RMSNorm()
+    field = mf.PostNorm(mf.Affine(jnp.eye(2)), norm)
+    assert jnp.allclose(tokens.points + mf.velocity(field, tokens), norm(2.0 * tokens.points))
     ```
     """
 
     field: AbstractField
+    """The field before the normalisation."""
     norm: AbstractNorm
+    """The normalisation."""
 
     def __init__(self, field: AbstractField, norm: AbstractNorm | None = None):
         self.field, self.norm = _checked(field, norm, "PostNorm")

@@ -18,14 +18,25 @@ class Perceptron(AbstractLeaf):
     r"""The field $\Gamma_\mu(x)=W_2\,\phi(W_1x+b_1)+b_2$ (Vaswani et al. 2017): every token on its own.
 
     **Arguments:** `W1` of shape `(h, d)`, `W2` of shape `(d, h)`, optional `b1` `(h,)` and `b2` `(d,)`, and the
-    `activation`, `jax.nn.relu` by default.
+    `activation` $\phi$, `jax.nn.relu` by default.
+
+    ```python
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    field = mf.Perceptron(W1=[[1.0, -1.0]], W2=[[1.0], [0.0]])  # x -> (max(x_1 - x_2, 0), 0)
+    assert jnp.allclose(mf.velocity(field, tokens)[:, 0], jnp.asarray([1.0, 0.0, 0.0]))
+    ```
     """
 
     W1: Matrix
+    """The first matrix, shape `(h, d)`."""
     W2: Matrix
+    """The second matrix, shape `(d, h)`."""
     b1: Vector | None
+    """The first bias, shape `(h,)`, or None."""
     b2: Vector | None
+    """The second bias, shape `(d,)`, or None."""
     activation: Callable[[Array], Array] = eqx.field(static=True)
+    """The function between the two, of each entry."""
 
     def __init__(
         self, W1: Any, W2: Any, b1: Any = None, b2: Any = None, activation: Callable[[Array], Array] = jax.nn.relu

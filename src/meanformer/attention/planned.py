@@ -43,13 +43,25 @@ class Plan(eqx.Module):
     - `error`: the largest error measured, against exact sums, on random tokens and the outermost ones;
     - `bytes`: the memory that one evaluation of the field needs, about;
     - `words`: what will be done.
+
+    ```python
+    tokens = mf.uniform_cube(d=2).sample(40, key=jax.random.key(0))
+    plan = mf.plan(mf.Softmax(jnp.eye(2), jnp.eye(2), jnp.eye(2)), tokens)
+    print(plan)  # exact sums, some ... s for each velocity; ... GB
+    assert plan.exact  # few tokens: nothing is faster
+    ```
     """
 
     sums: AbstractSums
+    """How the sums are done: what the library reads."""
     accuracy: float = eqx.field(static=True)
+    """The largest error asked for, relative to the field's scale."""
     error: float = eqx.field(static=True)
+    """The largest error measured on a sample; 0 for exact sums."""
     bytes: float = eqx.field(static=True)
+    """The memory of one evaluation, about."""
     words: str = eqx.field(static=True)
+    """What will be done, in words."""
 
     @property
     def exact(self) -> bool:
@@ -82,12 +94,17 @@ def plan(field: AbstractField, mu: Any, accuracy: Any = 1e-6, t: Any = 0.0) -> P
 
     Attention with keys of dimension 1, 2 or 3 (in each head) needs $O(n)$ work: softmax, L2, Sinkhorn, unnormalised,
     sigmoid, also masked. What is chosen depends on the number of tokens and the range of the logits; it is then checked
-    against exact sums on a sample. Pass the plan where an accuracy is asked for, to plan once:
+    against exact sums on a sample. Pass the plan where an accuracy is asked for, to plan once.
+
+    **Arguments:** `field`, a field; `mu`, a `PointCloud`; `accuracy`, between $10^{-12}$ and 0.01; `t`, the time.
+
+    **Returns:** a `Plan`; print it to read it.
 
     ```python
+    tokens = mf.uniform_cube(d=2).sample(40, key=jax.random.key(0))
+    field = mf.Softmax(jnp.eye(2), jnp.eye(2), jnp.eye(2))
     plan = mf.plan(field, tokens, accuracy=1e-6)
-    print(plan)
-    mf.velocity(field, tokens, accuracy=plan)
+    assert mf.velocity(field, tokens, accuracy=plan).shape == (40, 2)
     ```
     """
     return planned(field, mu, accuracy, t)[0]

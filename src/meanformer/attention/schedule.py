@@ -17,16 +17,21 @@ from .view import Term, View
 
 
 class Scheduled(AbstractField):
-    r"""A field with weights continuous in time: `function(t)` returns the field at time `t`.
-
-    ```python
-    mf.Scheduled(lambda t: mf.L2(Q0 + t * Q1, K, jnp.cos(t) * V))
-    ```
+    r"""A field with weights continuous in time, $\Gamma_\mu(x,t)$: `function(t)` returns the field at time `t`.
 
     Write `function` with `jax.numpy`. To differentiate in its parameters, make it an `equinox.Module` that holds them.
+
+    **Arguments:** `function`, from a time, an array of shape `()`, to a field, with the same shapes at all times.
+
+    ```python
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    field = mf.Scheduled(lambda t: mf.Affine(jnp.cos(t) * jnp.eye(2)))
+    assert jnp.allclose(mf.velocity(field, tokens, t=jnp.pi), -tokens.points)
+    ```
     """
 
     function: Callable[[Scalar], AbstractField]
+    """The function of time."""
 
     def __init__(self, function: Callable[[Scalar], AbstractField]):
         if isinstance(function, AbstractField) or not callable(function) or not checks.takes(function, 1):
@@ -65,18 +70,24 @@ class Scheduled(AbstractField):
 
 
 class Piecewise(AbstractField):
-    r"""Piecewise constant weights: `fields[0]` before `breaks[0]`, then `fields[1]`, and so on.
+    r"""Piecewise constant weights: $\Gamma^{(k)}$ for $b_k\le t<b_{k+1}$, `fields[0]` before the first break.
 
     `mf.flow` restarts its integrator at every break and never steps across one. A break belongs to the piece that it
-    starts. **Arguments:** `fields`, one more than `breaks`; `breaks`, increasing times.
+    starts.
+
+    **Arguments:** `fields`, a list, one more than `breaks`; `breaks`, increasing times, known numbers, of shape `(k,)`.
 
     ```python
-    mf.Piecewise([mf.L2(Q0, K0, V0), mf.L2(Q1, K1, V1)], breaks=[0.7])
+    tokens, I = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), jnp.eye(2)
+    field = mf.Piecewise([mf.Affine(I), mf.Affine(-I)], breaks=[0.7])
+    assert (mf.velocity(field, tokens, t=0.7) == -tokens.points).all()
     ```
     """
 
     fields: tuple[AbstractField, ...]
+    """The fields, first to last."""
     breaks: tuple[float, ...] = eqx.field(static=True)
+    """The times between them."""
 
     def __init__(self, fields: Sequence[AbstractField], breaks: Sequence[float]):
         if not isinstance(fields, (list, tuple)) or not all(isinstance(f, AbstractField) for f in fields):
@@ -111,7 +122,7 @@ class Piecewise(AbstractField):
             )
 
     def index(self, t: Scalar) -> Array:
-        """The number of the piece at time `t`."""
+        """The number of the piece at time `t`, from 0 on, an array of shape `()`."""
         return jnp.searchsorted(jnp.asarray(self.breaks, t.dtype), t, side="right")
 
     def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:

@@ -20,16 +20,27 @@ class Sigmoid(AbstractAttention):
 
     $$\Gamma_\mu(x)=\int Vy\,\sigma\big(Qx\cdot Ky/\tau+b\big)\,d\mu(y),\qquad\sigma(z)=\frac1{1+e^{-z}}.$$
 
-    **Arguments:** as for `Softmax`, and `bias`, the number $b$. With `per_token=True` the sum over tokens is not
-    divided by their number and $-\log n$ is added to the bias, the convention of networks (the radius bound then
-    fails).
+    The weights do not sum to one, and Gaussians are not kept Gaussian.
+
+    **Arguments:** as for `Softmax`: `Q`, `K` of shape `(k, d)`, `V` of shape `(d, d)`, `tau`, biases; and `bias`, the
+    number $b$. With `per_token=True` the sum over tokens is not divided by their number and $-\log n$ is added to the
+    bias, the convention of networks (the radius bound then fails).
+
+    ```python
+    x, I = jnp.asarray([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), jnp.eye(2)
+    P = jax.nn.sigmoid(x @ x.T - 1.0) / 3
+    assert jnp.allclose(mf.velocity(mf.Sigmoid(I, I, I, bias=-1.0), mf.PointCloud(x)), P @ x)
+    ```
     """
 
     not_gaussian: ClassVar[str | None] = "weighs by a nonlinear function of the query (Stein's lemma, MATH e.2)"
     maps: Projections
     tau: Scalar
+    r"""The temperature $\tau$, a number."""
     bias: Scalar
+    """The number $b$ in the sigmoid."""
     per_token: bool = eqx.field(static=True)
+    r"""Whether the sum over tokens is not divided by their number, with $b-\log n$ for $b$."""
 
     def __init__(
         self,
@@ -51,6 +62,7 @@ class Sigmoid(AbstractAttention):
 
     @property
     def averages(self) -> bool:
+        r"""Whether $P_{ij}\ge0$ and $\sum_jP_{ij}\le1$: not with `per_token`."""
         return not self.per_token
 
     def lipschitz(self, left: Array, radius: Scalar) -> Lipschitz | None:

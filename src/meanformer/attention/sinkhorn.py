@@ -30,24 +30,42 @@ _solve = eqx.filter_jit(potentials.solve)
 class Sinkhorn(AbstractAttention):
     r"""Sinkhorn attention (MATH b.3; Sander et al. 2022): the kernel $e^{c(x,y)}$ made bistochastic against $\mu$,
 
-    $$\Gamma_\mu(x)=\int Vy\,e^{f(x)+g(y)+c(x,y)}\,d\mu(y).$$
+    $$\Gamma_\mu(x)=\int Vy\,k(x,y)\,d\mu(y),\qquad k(x,y)=e^{f(x)+g(y)+c(x,y)},$$
 
-    With `kernel="dot"`, $c=Qx\cdot Ky/\varepsilon$; with `kernel="distance"`, $c=-|Qx-Ky|^2/\varepsilon$, which is
-    the dot kernel at $\varepsilon/2$. Only the effective matrix `B` matters.
+    with the potentials $f$, $g$ for which $\int k(x,y)\,d\mu(y)=1$ for all $x$ and $\int k(x,y)\,d\mu(x)=1$ for all
+    $y$. With `kernel="dot"`, $c=Qx\cdot Ky/\varepsilon$; with `kernel="distance"`, $c=-|Qx-Ky|^2/\varepsilon$, which
+    is the dot kernel at $\varepsilon/2$. Only the effective matrix `B` matters. The mean obeys $\dot m=Vm$ for every
+    measure. On a Gaussian the field is affine (MATH e.2).
 
-    **Arguments:** `Q`, `K`, `V` and biases as for `Softmax`; `eps` divides the whole exponent; `tol` bounds the
-    defect $|\sum_iw_ik_{ij}-1|$ of every column; `max_iter` bounds sweeps and Newton steps together. Rows are
-    probabilities even when the iteration stops early. `potentials(mu)` reports how well the problem was solved; a
-    flow looks at its problems at the ends of its segments, and says in its outcome when they were not solved. Masked,
-    it costs $O(n^3)$ per sweep: more than 512 tokens need `allow_large_causal=True`.
+    **Arguments:**
+
+    - `Q`, `K`, `V` and biases: as for `Softmax`, shapes `(k, d)`, `(k, d)`, `(d, d)`.
+    - `eps`: divides the whole exponent; `kernel`: "dot" or "distance", see above.
+    - `tol`: bounds the defect $|\sum_iw_ik_{ij}-1|$ of every column, $10^{-10}$ by default, about $10^{-5}$ in float32;
+      `max_iter`: bounds sweeps and Newton steps together.
+    - `allow_large_causal`: masked, it costs $O(n^3)$ per sweep; more than 512 tokens need this to be True.
+
+    Rows are probabilities even when the iteration stops early. `potentials(mu)` reports how well the problem was
+    solved; a flow looks at its problems at the ends of its segments, and says in its outcome when they were not solved.
+
+    ```python
+    tokens, I = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), jnp.eye(2)
+    field = mf.Sinkhorn(I, I, -I, eps=0.5)
+    assert jnp.allclose(tokens.weights @ mf.velocity(field, tokens), -tokens.mean)
+    ```
     """
 
     maps: Projections
     eps: Scalar
+    r"""The temperature $\varepsilon$, a number."""
     tol: Scalar
+    """The largest defect of a column."""
     max_iter: Int[Array, ""]
+    """The largest number of sweeps and Newton steps."""
     kernel: str = eqx.field(static=True)
+    """The kernel, "dot" or "distance"."""
     allow_large_causal: bool = eqx.field(static=True)
+    """Whether more than 512 tokens may be masked."""
     averages: ClassVar[bool] = True
     normalised: ClassVar[bool] = True
     mixes_keys: ClassVar[bool] = True
@@ -87,13 +105,16 @@ class Sinkhorn(AbstractAttention):
 
     @property
     def B(self) -> Float[Array, "d d"]:
-        r"""The effective matrix: $A/\varepsilon$ for the dot kernel, $2A/\varepsilon$ for the distance kernel."""
+        r"""The effective matrix, shape `(d, d)`: $A/\varepsilon$ for the dot kernel, $2A/\varepsilon$ for the distance
+        kernel.
+        """
         return (1 if self.kernel == "dot" else 2) * self.A / self.eps
 
     def potentials(
         self, mu: PointCloud, guess: Float[Array, " n"] | None = None, sums: AbstractSums = EXACT
     ) -> Potentials:
-        """The potentials on the tokens of `mu`, with sweeps, Newton steps and marginal error.
+        """The potentials `f` and `g` on the tokens of `mu`, each of shape `(n,)`, with `sweeps`, `newton_steps`, the
+        marginal `error`, and whether they `converged`.
 
         `guess` starts the iteration (any `g` of the same tokens, e.g. of a nearby cloud); by default the exact
         potentials of the Gaussian with the same mean and covariance. `sums` says how sums over the tokens are done.

@@ -19,12 +19,20 @@ class Softmax(AbstractTempered):
 
     $$\Gamma_\mu(x)=\frac{\int Vy\,e^{Qx\cdot Ky/\tau}\,d\mu(y)}{\int e^{Qx\cdot Ky/\tau}\,d\mu(y)}.$$
 
-    **Arguments:** `Q`, `K` of shape `(k, d)`, `V` of shape `(d, d)`; the temperature `tau` divides the
-    exponent (networks: $\sqrt k$); optional `query_bias`, `key_bias`, `value_bias`.
+    On a Gaussian it is affine, $\Gamma_\mu(x)=V(m+\Sigma Ax/\tau)$ with $A=K^\top Q$ (MATH e.2).
+
+    **Arguments:**
+
+    - `Q`, `K`: shape `(k, d)`.
+    - `V`: shape `(d, d)`; as a head of `MultiHead` also `(v, d)`. Numbers are read as 1 x 1 matrices.
+    - `tau`: the temperature, which divides the exponent; 1 by default, $\sqrt k$ in networks.
+    - `query_bias`, `key_bias`, `value_bias`: optional, shapes `(k,)`, `(k,)` and `(v,)`; then $Qx+b_q$ stands for
+      $Qx$, and so on.
 
     ```python
-    I = jnp.eye(2)
-    mf.velocity(mf.Softmax(I, I, I), mf.PointCloud([[1.0, 0.0], [0.0, 1.0]]))
+    x, I = jnp.asarray([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), jnp.eye(2)
+    P = jax.nn.softmax(x @ x.T / 0.5, axis=1)
+    assert jnp.allclose(mf.velocity(mf.Softmax(I, I, I, tau=0.5), mf.PointCloud(x)), P @ x)
     ```
     """
 

@@ -17,8 +17,16 @@ class Unnormalised(AbstractTempered):
 
     $$\Gamma_\mu(x)=\int Vy\,e^{Qx\cdot Ky/\tau}\,d\mu(y).$$
 
-    It leaves the floating-point range quickly; along a flow that is an outcome, not an error. Arguments as for
-    `Softmax`.
+    It leaves the floating-point range quickly; along a flow that is an outcome, not an error. Gaussians are not kept
+    Gaussian.
+
+    **Arguments:** as for `Softmax`: `Q`, `K` of shape `(k, d)`, `V` of shape `(d, d)`, `tau`, biases.
+
+    ```python
+    x, I = jnp.asarray([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), jnp.eye(2)
+    P = jnp.exp(x @ x.T) / 3
+    assert jnp.allclose(mf.velocity(mf.Unnormalised(I, I, I), mf.PointCloud(x)), P @ x)
+    ```
     """
 
     averages: ClassVar[bool] = False

@@ -15,19 +15,31 @@ if TYPE_CHECKING:
 
 
 class View(eqx.Module):
-    r"""How the queries see the measure: all of it, or, if `causal`, only the tokens at positions $r\le s$.
+    r"""How the queries see the measure: all of it, or, if `causal`, only the tokens at positions $r\le s$ (MATH b.8).
 
-    `prefix` asks kinds that do not normalise to divide by the mass seen, $\theta([0,s])$ (MATH b.8). `sums` says how
-    the sums over the tokens are done.
+    It is what a kind of attention is handed by `Causal` and by a flow; only those who write a field meet it.
+
+    **Arguments:** `s`, the positions of the queries, shape `(m,)`, or None; `causal`, see above; `prefix`, whether
+    kinds that do not normalise divide by the mass seen, $\theta([0,s])$; `sums`, how sums over the tokens are done.
+
+    ```python
+    mu = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]).with_positions()
+    assert mf.View(mu.positions).query_positions(mu) is None  # all tokens are seen
+    assert mf.View(mu.positions, causal=True).query_positions(mu) is mu.positions
+    ```
     """
 
     s: Float[Array, " m"] | None
+    """The positions of the queries, shape `(m,)`, or None."""
     causal: bool = eqx.field(static=True, default=False)
+    r"""Whether a query at $s$ sees the tokens at $r\le s$ alone."""
     prefix: bool = eqx.field(static=True, default=False)
+    r"""Whether kinds that do not normalise divide by the mass seen, $\theta([0,s])$."""
     sums: AbstractSums = Exact()
+    """How the sums over the tokens are done."""
 
     def query_positions(self, mu: PointCloud | Density) -> Float[Array, " m"] | None:
-        """Positions of the queries if the view is causal (refused when there are none), else None."""
+        """The positions of the queries, shape `(m,)`, if the view is causal (refused if there are none), else None."""
         if not self.causal:
             return None
         if mu.positions is None or self.s is None:

@@ -35,7 +35,22 @@ NOTABLE_GROWTH = 6
 
 
 class LargeGridWarning(UserWarning):
-    """The grid of a density grows very much to hold it."""
+    """The grid of a density grows very much to hold it: to more than 2000 cells, and more than 6 times as many.
+
+    It comes before the run, which may take long. Here it is made an error, and nothing is computed:
+
+    ```python
+    import warnings
+
+    rho = mf.to_density(mf.Gaussian([0.0], cov=1.0), cells=50)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", mf.LargeGridWarning)
+        try:
+            mf.flow(mf.Affine([[4.0]]), rho, t1=1.0)  # lengths grow by exp(4)
+        except mf.LargeGridWarning as warning:
+            print(warning)
+    ```
+    """
 
 
 def scouts(density: Density) -> PointCloud:

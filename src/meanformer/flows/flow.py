@@ -59,9 +59,13 @@ def flow(
     adjoint: diffrax.AbstractAdjoint | None = None,
     journal: AbstractJournal | None = None,
 ) -> Trajectory:
-    r"""Solve the Transformer PDE from `t0` to `t1`: $\dot x_i=\Gamma_\mu(x_i)$ for tokens, for a Gaussian its exact
-    closure $\dot m=u$, $\dot\Sigma=G\Sigma+\Sigma G^\top$ (MATH e.1), and for a density
-    $\partial_t\rho+\operatorname{div}(\rho\,\Gamma_\rho)=0$ on its grid.
+    r"""Solve the Transformer PDE from `t0` to `t1`,
+
+    $$\partial_t\mu+\operatorname{div}(\mu\,\Gamma_\mu)=0,$$
+
+    that is, for tokens $\dot x_i=\Gamma_\mu(x_i)$, for a Gaussian its exact closure $\dot m=u$,
+    $\dot\Sigma=G\Sigma+\Sigma G^\top$ where $\Gamma_\mu(x)=u+G(x-m)$ (MATH e.1), and for a density the equation
+    itself on its grid, by finite volumes.
 
     **Arguments:**
 
@@ -80,8 +84,8 @@ def flow(
       for large clouds. `sample`: keep only so many tokens of each state, drawn at random, and the mean, the covariance
       and the radius of all of them, in `run.statistics`. `observers`: more statistics, named functions
       `(mu, t) -> array`.
-    - `space`: `mf.Sphere()` for tokens on a sphere. `frame`: `mf.Rescaled()` for $z=e^{-tV}x$.
-    - `stop`: a rule, or several: `mf.Stationary(1e-6)`, `mf.RadiusAbove(10.0)`, `mf.WallClock(60)`, or a function
+    - `space`: `mf.Sphere()` for tokens on a sphere. `frame`: `mf.Rescaled()` for $z=e^{-(t-t_0)V}x$, tokens alone.
+    - `stop`: a rule, or several: `mf.Stationary(1e-6)`, `mf.RadiusAbove(10.0)`, `mf.WallClock(60.0)`, or a function
       `(mu, t) -> bool`.
     - `max_steps`: how many steps to try at the most (100,000; under tracing 4096).
     - `progress`: a bar, if the run is long (default: on a terminal).
@@ -94,9 +98,14 @@ def flow(
     its outcome an array; rows of `states` after an early end are then not finite, and `max_steps` counts for each piece
     of a piecewise field.
 
+    **Raises:** `InputError` for what does not fit together, `NotGaussianPreserving` for a field that has no Gaussian
+    flow.
+
     ```python
-    run = mf.flow(mf.Softmax(Q, K, V), tokens, t1=4.0)
-    run.final.covariance, str(run.outcome)
+    tokens = mf.uniform_cube(d=2).sample(40, key=jax.random.key(0))
+    run = mf.flow(mf.Softmax(jnp.eye(2), jnp.eye(2), jnp.eye(2)), tokens, t1=1.0)
+    assert run.outcome.ok and run.points.shape == (101, 40, 2)
+    assert run.final.radius <= jnp.exp(1.0) * tokens.radius  # |V| = 1
     ```
     """
     began = clock.monotonic()

@@ -153,13 +153,26 @@ class MovingRescaled(AbstractFrame):
 
 
 class Rescaled(eqx.Module):
-    r"""The frame $z=e^{-tV}x$, in which clusters stay at finite distance: `flow(..., frame=mf.Rescaled())`.
+    r"""The frame $z=e^{-(t-t_0)V}x$, in which clusters stay at finite distance: `flow(..., frame=mf.Rescaled())` (MATH
+    c). For averaging kinds
 
-    It starts as $z=x$ at t0. For weights that depend on time, $z=\Phi^{-1}x$ with $\dot\Phi=V(t)\Phi$, $\Phi(t_0)=I$.
+    $$\dot z_i=V\sum_jP_{ij}(z_j-z_i),$$
+
+    with $P$ that of the tokens $x$.
+
+    $V$ is the matrix of the values, summed over heads, $\sum_hW_hV_h$. For weights that depend on time, $z=\Phi^{-1}x$
+    with $\dot\Phi=V(t)\Phi$, $\Phi(t_0)=I$. The states of such a run have the points $z$, shape `(n, d)`;
     `run.original()` gives back $x=\Phi z$.
+
+    ```python
+    tokens, I = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), jnp.eye(2)
+    run = mf.flow(mf.Affine(I), tokens, t1=1.0, frame=mf.Rescaled())
+    assert jnp.allclose(run.final.points, tokens.points)  # x = exp(t) x(0)
+    assert jnp.allclose(run.original().final.points, jnp.exp(1.0) * tokens.points)
+    ```
     """
 
     def bind(self, field: AbstractField, t0: Scalar) -> AbstractFrame:
-        """The frame of this field."""
+        """The frame of this field, from the time `t0` on; called by `mf.flow`."""
         V = value_matrix(field, t0)
         return ConstantRescaled(V, t0) if is_constant(field) else MovingRescaled()

@@ -49,13 +49,16 @@ def layers(
     progress: bool | None = None,
     journal: AbstractJournal | None = None,
 ) -> Trajectory:
-    r"""A residual transformer, $x^{\ell+1}=x^\ell+h\,\Gamma_{\mu^\ell}(x^\ell)$, all tokens at once (MATH c).
+    r"""A residual transformer (MATH c): all tokens at once take, layer after layer, the step
+
+    $$x^{\ell+1}=x^\ell+h\,\Gamma_{\mu^\ell}(x^\ell).$$
 
     It is the explicit Euler scheme of `mf.flow`, with error $O(h)$. A Gaussian is pushed forward exactly,
     $L\leftarrow(I+hG)L$, $m\leftarrow m+hu$, so that covariances stay positive and keep their rank (MATH e.1).
 
     **Arguments:**
 
+    - `measure`: a `PointCloud` of shape `(n, d)`, or a `Gaussian`.
     - `field`: one field, used in every layer (a scheduled one at the times $\ell h$), or a list with one field per
       layer.
     - `depth`: the number of layers, for one field.
@@ -65,9 +68,14 @@ def layers(
     - `accuracy`, `sample`, `observers`: as for `mf.flow`, for many tokens; `journal`: as for `mf.flow`, to go on after
       an interruption. Layers are then compiled one by one, with a `progress` bar.
 
+    **Returns:** a `Trajectory`, with the times $\ell h$ of the layers and the states before the first and after each of
+    them.
+
     ```python
-    mf.layers(mf.Softmax(Q, K, V), tokens, depth=48)
-    mf.layers([mf.Softmax(Q1, K1, V1), mf.L2(Q2, K2, V2)], tokens, step=0.5)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    run = mf.layers([mf.Affine(-jnp.eye(2)), mf.Affine(jnp.eye(2))], tokens, step=0.5)
+    assert jnp.allclose(run.times, jnp.asarray([0.0, 0.5, 1.0]))
+    assert jnp.allclose(run.final.points, 0.5 * 1.5 * tokens.points)
     ```
     """
     began = clock.monotonic()

@@ -34,12 +34,31 @@ class SaveTimes(eqx.Module):
 
 
 def linear_times(count: int) -> SaveTimes:
-    """`count` equally spaced times, both ends included: `flow(..., save=mf.linear_times(50))`, or `save=50`."""
+    r"""`count` equally spaced times, both ends included: `flow(..., save=mf.linear_times(50))`, or `save=50`,
+
+    $$t_k=t_0+\tfrac k{N-1}(t_1-t_0),\qquad k=0,\dots,N-1 .$$
+
+    **Arguments:** `count`, $N\ge2$.
+
+    ```python
+    times = mf.linear_times(3).resolve(t0=jnp.asarray(0.0), t1=jnp.asarray(1.0))  # what a run does with it
+    assert jnp.allclose(times, jnp.asarray([0.0, 0.5, 1.0]))
+    ```
+    """
     return SaveTimes(checks.whole(count, "count", 2), None)
 
 
 def log_times(count: int, first: Any) -> SaveTimes:
-    """t0, then `count - 1` times from `t0 + first` to t1, equally spaced in the logarithm."""
+    r"""$t_0$, then `count - 1` times from $t_0+$ `first` to $t_1$, equally spaced in the logarithm:
+    `flow(..., save=mf.log_times(50, first=0.01))`.
+
+    **Arguments:** `count`, at least 3; `first`, a positive time below $t_1-t_0$.
+
+    ```python
+    times = mf.log_times(4, first=0.01).resolve(t0=jnp.asarray(0.0), t1=jnp.asarray(1.0))  # what a run does with it
+    assert jnp.allclose(times, jnp.asarray([0.0, 0.01, 0.1, 1.0]))
+    ```
+    """
     return SaveTimes(checks.whole(count, "count", 3), checks.positive(first, "first", "the first time after t0"))
 
 

@@ -20,21 +20,52 @@ from ..measures.gaussian import Gaussian
 
 
 class AbstractStop(eqx.Module):
-    """A rule that is asked after every accepted step, inside the compiled run."""
+    """A rule that is asked after every accepted step, inside the compiled run: `flow(..., stop=rule)`.
+
+    A subclass has one method, `rule(mu, t, velocity)`, which answers with an array of shape `()`, true to stop, and is
+    written with `jax.numpy`. Without velocities a function `(mu, t) -> bool` does as well.
+
+    ```python
+    class SlowOnAverage(mf.AbstractStop):
+        speed: float
+
+        def __call__(self, mu, t, velocity):
+            return mu.weights @ jnp.linalg.norm(velocity(), axis=1) < self.speed
+
+
+    rule = SlowOnAverage(1.0)  # in a run: mf.flow(field, tokens, t1=1.0, stop=rule)
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    assert rule(tokens, jnp.asarray(0.0), lambda: 0.5 * tokens.points)
+    ```
+    """
 
     @abc.abstractmethod
     def __call__(self, mu: PointCloud | Gaussian | Density, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
-        """Whether to stop; `velocity()` computes the velocities of the tokens."""
+        r"""Whether to stop, an array of shape `()`.
+
+        `velocity()` computes the velocities of the tokens in the run's frame, shape `(n, d)`; of a Gaussian $\dot m$
+        and $\dot\Sigma$; of a density the number $(\int|\Gamma_\rho|^2d\rho)^{1/2}$.
+        """
 
 
 class Stationary(AbstractStop):
     r"""Stop when no visible token moves faster than `speed` (per unit of time, in the run's frame).
 
-    For a Gaussian: when $|\dot m|$ and $\|\dot\Sigma\|_F$ are below `speed`; for a density:
-    $\int|\Gamma_\rho|^2d\rho$ below its square.
+    For tokens: $\max_{w_i>0}|\dot x_i|<$ `speed`; for a Gaussian: when $|\dot m|$ and $\|\dot\Sigma\|_F$ are below
+    `speed`; for a density: $\int|\Gamma_\rho|^2d\rho$ below its square.
+
+    **Arguments:** `speed`, a positive number.
+
+    ```python
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    rules = [mf.Stationary(speed=1.0), mf.RadiusAbove(2.0)]  # the first that holds
+    run = mf.flow(mf.Affine(-jnp.eye(2)), tokens, t1=1.0, stop=rules)
+    assert run.outcome.kind == "STOPPED" and run.final.radius < 1.0  # here the speed is |x|
+    ```
     """
 
     speed: Scalar
+    """The speed below which a run stops."""
 
     def __init__(self, speed: Any = 1e-6):
         self.speed = checks.positive(speed, "speed", "tokens hardly ever stop completely")
@@ -49,11 +80,21 @@ class Stationary(AbstractStop):
 
 
 class RadiusAbove(AbstractStop):
-    r"""Stop when a visible token leaves the ball of `radius`; a Gaussian or a density, when $\int|x|^2d\mu>$ `radius`
-    squared.
+    r"""Stop when a visible token leaves the ball of `radius` $R$ around 0, $\max_{w_i>0}|x_i|>R$; a Gaussian or a
+    density, when $\int|x|^2d\mu>R^2$.
+
+    **Arguments:** `radius`, a positive number.
+
+    ```python
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    rules = [mf.Stationary(speed=0.1), mf.RadiusAbove(2.0)]  # the first that holds
+    run = mf.flow(mf.Affine(jnp.eye(2)), tokens, t1=1.0, stop=rules)
+    assert run.outcome.kind == "STOPPED" and run.final.radius > 2.0
+    ```
     """
 
     radius: Scalar
+    """The radius $R$ of the ball."""
 
     def __init__(self, radius: Any):
         self.radius = checks.positive(radius, "radius", "the radius of a ball around 0")
@@ -76,9 +117,22 @@ class _When(AbstractStop):
 
 
 class WallClock(eqx.Module):
-    """Stop when the run has taken `seconds` (looked at between segments, on the host; not under tracing)."""
+    """Stop when the run has taken `seconds` (looked at between segments, on the host; not under tracing).
+
+    Where a run ends then depends on the machine. A short run, of one segment, is not stopped.
+
+    **Arguments:** `seconds`, a positive number.
+
+    ```python
+    tokens = mf.uniform_cube(d=2).sample(40, key=jax.random.key(0))
+    field = mf.Softmax(jnp.eye(2), jnp.eye(2), jnp.eye(2))
+    run = mf.flow(field, tokens, t1=1.0, stop=mf.WallClock(60.0))
+    assert run.outcome.kind == "REACHED"
+    ```
+    """
 
     seconds: float = eqx.field(static=True)
+    """The seconds after which a run stops."""
 
     def __init__(self, seconds: float):
         self.seconds = float(checks.positive(seconds, "seconds", "give the run some time, e.g. mf.WallClock(60)"))

@@ -41,7 +41,8 @@ class Lazy:
 
 
 class Trajectory(eqx.Module):
-    """A run: the measure at its save times, how it ended, and what it took.
+    """A run, as `mf.flow`, `mf.layers` and `mf.load` give it: the measure at its save times, how it ended, and what it
+    took.
 
     - `times`, shape `(T,)`, and `states`, one `PointCloud`, `Gaussian` or `Density` with a leading time axis, in the
       run's frame;
@@ -52,18 +53,36 @@ class Trajectory(eqx.Module):
     - `at(t)`, the state between save times; `original()`, out of a rescaled frame;
     - `stats`: steps, rejected steps, seconds, ...;
     - `clusters()`, `plot()`, `animate(path)`, `to_xarray()`, `save(path)`.
+
+    ```python
+    tokens = mf.uniform_cube(d=2).sample(40, key=jax.random.key(0))
+    run = mf.flow(mf.Softmax(jnp.eye(2), jnp.eye(2), jnp.eye(2)), tokens, t1=1.0)
+    run.summary()  # "Softmax, 40 tokens in R^2: 7 steps; REACHED at t = 1: reached t1"
+    assert (run.states[0].points == tokens.points).all()
+    assert jnp.allclose(run.at(1.0).points, run.final.points)
+    ```
     """
 
     times: Float[Array, " times"]
+    """The save times, shape `(T,)`."""
     stored: Any
+    """What was kept at `times`, or how to read it: see `saved`."""
     last: Any
+    """What was kept of the last resolved state: see `final`."""
     outcome: Outcome
+    """How the computing ended."""
     stats: dict[str, Any]
+    """What it took: `steps`, `rejected`, `seconds`, and more by the kind of run."""
     system: AbstractSystem
+    """The equation that was solved, for the tokens that were kept."""
     discrete: bool = eqx.field(static=True)
+    """Whether these are layers, without states in between."""
     fate: Fate | None = eqx.field(static=True, default=None)
+    """What becomes of a Gaussian in a flow; None for tokens, densities and layers, and under tracing."""
     statistics: dict[str, Array] = eqx.field(default_factory=dict)
+    """What the observers saw, by name, each with a leading axis of times."""
     whole: AbstractSystem | None = None
+    """The equation for all tokens, if only a sample of them was kept."""
 
     @property
     def field(self) -> Any:
@@ -82,7 +101,7 @@ class Trajectory(eqx.Module):
 
     @property
     def states(self) -> Any:
-        """The measures at `times`, stacked along a leading axis."""
+        """The measures at `times`, stacked along a leading axis: tokens have shape `(T, n, d)`; `states[k]` is one."""
         return self.system.states(self.saved)
 
     @property
@@ -93,12 +112,12 @@ class Trajectory(eqx.Module):
 
     @property
     def points(self) -> Float[Array, "times n d"]:
-        """The tokens at `times`, in the run's frame."""
+        """The tokens at `times`, in the run's frame, shape `(T, n, d)`."""
         return self.states.points
 
     @property
     def propagators(self) -> Float[Array, "times d d"] | None:
-        r"""$\Phi$ at `times`, $x=\Phi z$; None in the original frame."""
+        r"""$\Phi$ at `times`, $x=\Phi z$, shape `(T, d, d)`; None in the original frame."""
         return self.saved[1] if isinstance(self.system, ParticleSystem) else None
 
     def original(self) -> "Trajectory":

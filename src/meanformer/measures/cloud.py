@@ -74,7 +74,9 @@ def check_range(array: Array, name: str) -> Array:
 
 
 class PointCloud(eqx.Module):
-    r"""The discrete measure $\mu=\sum_i w_i\delta_{x_i}$ of weighted tokens (MATH a).
+    r"""Weighted tokens, as the discrete measure that they are (MATH a):
+
+    $$\mu=\sum_{i=1}^nw_i\,\delta_{x_i},\qquad w_i\ge0,\quad\sum_iw_i=1.$$
 
     **Arguments:**
 
@@ -84,15 +86,22 @@ class PointCloud(eqx.Module):
     - `positions`: optional positions `s` in `[0, 1]`, shape `(n,)`, read by masked attention: token `i` sees
       the tokens `j` with `s_j <= s_i`.
 
+    **Raises:** `InputError` for shapes that do not match, weights that do not sum to one, numbers that are not finite.
+
     ```python
-    mu = mf.PointCloud([[1.0], [-0.5], [2.0]], weights=[0.2, 0.5, 0.3])
-    mu.mean, mu.covariance, mu.radius
+    mu = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], weights=[0.2, 0.5, 0.3])
+    mu.mean  # [0.5, 0.8]
+    mu.covariance  # [[0.25, -0.1], [-0.1, 0.16]]
+    assert jnp.allclose(mu.mean, jnp.asarray([0.5, 0.8]))
     ```
     """
 
     points: Points
+    """The tokens $x_i$, shape `(n, d)`."""
     weights: Weights
+    """The weights $w_i$, shape `(n,)`."""
     positions: Weights | None
+    """The positions $s_i$, shape `(n,)`; None if there are none."""
 
     def __init__(self, points: Any, weights: Any = None, positions: Any = None):
         points = checks.to_array(points, "points")
@@ -115,50 +124,52 @@ class PointCloud(eqx.Module):
 
     @property
     def n(self) -> int:
-        """Number of tokens."""
+        """The number of tokens."""
         return self.points.shape[-2]
 
     @property
     def d(self) -> int:
-        """Dimension of the tokens."""
+        """The dimension of the tokens."""
         return self.points.shape[-1]
 
     @property
     def visible(self) -> Bool[Array, "*batch n"]:
-        """Tokens that others see: those of positive weight."""
+        """Which tokens others see, shape `(n,)`: those of positive weight."""
         return self.weights > 0
 
     @property
     def mean(self) -> Float[Array, "*batch d"]:
-        r"""$m=\sum_i w_i x_i$."""
+        r"""The mean $m=\sum_iw_ix_i$, shape `(d,)`."""
         return jnp.einsum("...n,...nd->...d", self.weights, self.points)
 
     @property
     def covariance(self) -> Float[Array, "*batch d d"]:
-        r"""$\Sigma=\sum_i w_i (x_i-m)(x_i-m)^\top$."""
+        r"""The covariance $\Sigma=\sum_iw_i(x_i-m)(x_i-m)^\top$, shape `(d, d)`: with $1/n$, not $1/(n-1)$."""
         centred = self.points - self.mean[..., None, :]
         return jnp.einsum("...n,...ni,...nj->...ij", self.weights, centred, centred)
 
     @property
     def radius(self) -> Float[Array, "*batch"]:
-        r"""Radius of the support, $\max_{w_i>0}|x_i|$ (MATH d.1)."""
+        r"""The radius of the support around 0, $\max_{w_i>0}|x_i|$, a number (MATH d.1)."""
         squares = jnp.max(jnp.where(self.visible, jnp.sum(self.points**2, axis=-1), 0), axis=-1)
         # The root of 0 has no derivative: a cloud at 0 has radius 0 with derivative 0.
         return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
 
     def with_points(self, points: Points) -> "PointCloud":
-        """The same weights and positions on other points, unchecked (for use inside flows)."""
+        """The same weights and positions on other points of shape `(n, d)`, unchecked (for use inside flows)."""
         return eqx.tree_at(lambda mu: mu.points, self, points)
 
     def with_positions(self, positions: Any = None) -> "PointCloud":
-        """The same tokens with positions; by default `s_i = i/n`, so that token i sees the tokens 1..i."""
+        """The same tokens with `positions`, shape `(n,)`; by default $s_i=i/n$, so that token i sees tokens 1..i."""
         if positions is None:
             positions = jnp.arange(1, self.n + 1, dtype=self.points.dtype) / self.n
             positions = jnp.broadcast_to(positions, self.weights.shape)
         return PointCloud(self.points, self.weights, positions)
 
     def push(self, function: Callable[[Points], Points]) -> "PointCloud":
-        r"""The push-forward $T_\#\mu$: `function` maps the array of points to an array of points."""
+        r"""The push-forward $T_\#\mu=\sum_iw_i\delta_{T(x_i)}$: `function` maps the points, shape `(n, d)`, all at once
+        to points of shape `(n, e)`.
+        """
         if not callable(function):
             checks.refuse(
                 "push takes a function of the points",
@@ -201,9 +212,17 @@ def stack_clouds(clouds: Sequence[PointCloud]) -> PointCloud:
     Padding repeats the last token of a cloud (so that every value stays finite and in its hull) with weight
     0: it influences nobody.
 
+    **Arguments:** `clouds`, a list of B single clouds of one dimension d, all with positions or all without.
+
+    **Returns:** a `PointCloud` with points of shape `(B, n, d)`, n the largest number of tokens.
+
     ```python
-    batch = mf.stack_clouds([short, long])          # points (2, n_max, d)
-    velocities = jax.vmap(lambda mu: mf.velocity(field, mu))(batch)
+    short = mf.PointCloud([[1.0, 0.0]])
+    long = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    batch = mf.stack_clouds([short, long])
+    batch.weights[0]  # [1, 0, 0]
+    assert batch.points.shape == (2, 3, 2)
+    assert jax.vmap(lambda mu: mu.radius)(batch)[0] == short.radius
     ```
     """
     clouds = list(clouds) if isinstance(clouds, (list, tuple)) else []

@@ -20,7 +20,18 @@ DEVIATIONS = 8.0
 
 
 def to_gaussian(mu: Any) -> Gaussian:
-    r"""The Gaussian with the mean and the covariance of a measure (tokens, a density, a law)."""
+    r"""The Gaussian $\mathcal N(m,\Sigma)$ with the mean and the covariance of a measure.
+
+    **Arguments:** `mu`, a `PointCloud`, a `Density` or a law, with a mean `(d,)` and a covariance `(d, d)`.
+
+    **Returns:** a `Gaussian`; one that is given is returned as it is.
+
+    ```python
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    g = mf.to_gaussian(tokens)
+    assert jnp.allclose(g.mean, tokens.mean) and jnp.allclose(g.covariance, tokens.covariance)
+    ```
+    """
     if isinstance(mu, Gaussian):
         return mu
     if not hasattr(mu, "mean") or not hasattr(mu, "covariance"):
@@ -34,11 +45,22 @@ def to_gaussian(mu: Any) -> Gaussian:
 
 
 def to_cloud(mu: Any, n: int | None = None, *, key: Key | None = None) -> PointCloud:
-    """A measure as weighted tokens: a density by its cells, whatever can be sampled by `n` draws with `key`.
+    r"""A measure as weighted tokens: a density by its cells, whatever can be sampled by `n` draws with `key`.
+
+    **Arguments:**
+
+    - `mu`: a `Density` gives one token at the centre of each cell that holds mass, with the mass as weight,
+      $\sum_cm_c\delta_{x_c}$; a `PointCloud` is returned as it is.
+    - `n`, `key`: a number of independent draws of equal weight, for a `Gaussian` or a law, and also for a density or
+      tokens.
+
+    **Returns:** a `PointCloud`, with points of shape `(n, d)`.
 
     ```python
-    mf.to_cloud(density)                                     # cells that hold mass, as weighted tokens
-    mf.to_cloud(gaussian, 1000, key=jax.random.key(0))       # independent draws
+    rho = mf.Density([0.0, 0.5, 0.5, 0.0], low=-2.0, high=2.0)
+    mf.to_cloud(rho).points  # [[-0.5], [0.5]]
+    drawn = mf.to_cloud(mf.Gaussian([0.0, 0.0], cov=jnp.eye(2)), 40, key=jax.random.key(0))
+    assert drawn.points.shape == (40, 2)
     ```
     """
     if isinstance(mu, Density) and n is None:
@@ -74,8 +96,15 @@ def to_density(mu: Any, cells: Any = None, *, low: Any = None, high: Any = None,
       box of tokens and uniform laws; a function needs one.
     - `positions`: repeat the law at these positions, for masked attention in d = 1, with equal shares.
 
+    **Returns:** a `Density` with values of shape `(cells,)` or `(cells_1, cells_2)`; with positions `(s, cells)`.
+
+    **Raises:** `InputError` if cells are too coarse for a Gaussian, the box cuts it off, or d > 2.
+
     ```python
-    mf.to_density(lambda x: jnp.exp(-x[:, 0] ** 4), cells=400, low=-3.0, high=3.0)
+    rho = mf.to_density(lambda x: jnp.exp(-(x[:, 0] ** 4)), cells=50, low=-3.0, high=3.0)
+    assert jnp.allclose(rho.mass, 1.0) and abs(rho.mean[0]) < 1e-12
+    rho = mf.to_density(mf.Gaussian([0.0], cov=1.0), cells=50)  # on [-8, 8]
+    assert jnp.allclose(rho.covariance, 1.0)
     ```
     """
     if isinstance(mu, Density):

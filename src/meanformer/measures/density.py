@@ -19,9 +19,12 @@ MAX_DIMENSION = 2
 class Density(eqx.Module):
     r"""A probability density on a grid of equal cells over the box $[a,b]\subset\mathbb R^d$, $d=1,2$.
 
-    What is kept are the masses $m_c=\rho(x_c)|c|$ of the cells, so that for sums the density is the cloud
-    $\sum_cm_c\delta_{x_c}$ of its cell centres: second order in the side of a cell, and far better where $\rho$ is
-    smooth and vanishes at the edge.
+    What is kept are the masses $m_c=\rho(x_c)|c|$ of the cells, so that for sums the density is the cloud of its cell
+    centres,
+
+    $$\mu=\sum_cm_c\,\delta_{x_c},$$
+
+    which is second order in the side of a cell, and far better where $\rho$ is smooth and vanishes at the edge.
 
     **Arguments:**
 
@@ -31,16 +34,25 @@ class Density(eqx.Module):
     - `positions`: for masked attention in d = 1; `values` then has one row per position, shape `(s, cells)`, and the
       sum over rows and cells is one.
 
+    **Raises:** `InputError` for negative values, an integral that is not one, a box in another dimension.
+
     ```python
-    rho = mf.to_density(mf.Gaussian([0.0], cov=1.0), cells=200)
-    rho.mean, rho.covariance, rho.values
+    rho = mf.Density([0.0, 0.5, 0.5, 0.0], low=-2.0, high=2.0)
+    rho.covariance  # [[0.25]]
+    assert rho.mean[0] == 0.0 and rho.radius == 0.5
     ```
     """
 
     masses: Float[Array, "..."]
+    r"""The masses $m_c$ of the cells, shape `(cells,)` or `(cells_1, cells_2)`, of a density with positions
+    `(s, cells)`.
+    """
     low: Float[Array, " d"]
+    """The lower corner of the box, shape `(d,)`."""
     high: Float[Array, " d"]
+    """The upper corner of the box, shape `(d,)`."""
     positions: Float[Array, " s"] | None
+    """The positions of the rows, shape `(s,)`; None if there are none."""
 
     def __init__(self, values: Any, low: Any, high: Any, positions: Any = None):
         values = checks.finite(checks.to_array(values, "values"), "values")
@@ -69,27 +81,27 @@ class Density(eqx.Module):
 
     @property
     def cells(self) -> tuple[int, ...]:
-        """How many cells there are along each axis."""
+        """How many cells there are along each axis, a tuple of d numbers."""
         return self.masses.shape[-self.d :]
 
     @property
     def spacing(self) -> Float[Array, " d"]:
-        """The sides of a cell."""
+        """The sides of a cell, shape `(d,)`."""
         return (self.high - self.low) / jnp.asarray(self.cells, self.low.dtype)
 
     @property
     def values(self) -> Float[Array, "..."]:
-        r"""The density $\rho$ at the centres of the cells."""
+        r"""The density $\rho(x_c)=m_c/|c|$ at the centres of the cells, in the shape of `masses`."""
         return self.masses / jnp.prod(self.spacing)
 
     def edges(self, axis: int) -> Float[Array, " cells_1"]:
-        """The coordinates of the faces between cells along an axis, both ends included."""
+        """The coordinates of the faces between cells along an axis, both ends included, shape `(cells + 1,)`."""
         count = self.cells[axis]
         unit = jnp.arange(count + 1, dtype=self.low.dtype) / count
         return self.low[axis] + (self.high[axis] - self.low[axis]) * unit
 
     def centres(self, axis: int) -> Float[Array, " cells"]:
-        """The coordinates of the centres of the cells along an axis."""
+        """The coordinates of the centres of the cells along an axis, shape `(cells,)`."""
         edges = self.edges(axis)
         return (edges[1:] + edges[:-1]) / 2
 
@@ -110,17 +122,17 @@ class Density(eqx.Module):
 
     @property
     def mass(self) -> Float[Array, "*batch"]:
-        """The mass inside the box: one, less what a flow has carried over the edge."""
+        r"""The mass inside the box, $\sum_cm_c$: one, less what a flow has carried over the edge."""
         return self.masses.reshape(*self._batch, -1).sum(axis=-1)
 
     @property
     def mean(self) -> Float[Array, "*batch d"]:
-        r"""$m=\int x\rho$, over the mass inside the box."""
+        r"""The mean $m=\int x\rho$, over the mass inside the box, shape `(d,)`."""
         return self._normalised().mean
 
     @property
     def covariance(self) -> Float[Array, "*batch d d"]:
-        r"""$\Sigma=\int(x-m)(x-m)^\top\rho$, over the mass inside the box."""
+        r"""The covariance $\Sigma=\int(x-m)(x-m)^\top\rho$, over the mass inside the box, shape `(d, d)`."""
         return self._normalised().covariance
 
     @property

@@ -62,20 +62,29 @@ def _listed(values: Any) -> str:
 
 
 class Gaussian(eqx.Module):
-    r"""The Gaussian measure $\mathcal N(m,\Sigma)$, $\Sigma=LL^\top$ (positive semi-definite by construction).
+    r"""The Gaussian measure of any rank (MATH a),
 
-    **Arguments:** `mean` of shape `(d,)`, and either `cov` of shape `(d, d)` or `factor` of shape `(d, r)`. The same
-    leading axes on both make a batch of Gaussians, or one per time.
+    $$\mu=\mathcal N(m,\Sigma),\qquad\Sigma=LL^\top .$$
+
+    The factor $L$ is what is kept, so that covariances are positive semi-definite by construction.
+
+    **Arguments:** `mean` of shape `(d,)`, and either `cov` of shape `(d, d)`, symmetric, which may be singular, or
+    `factor` of shape `(d, r)`. The same leading axes on both make a batch of Gaussians, or one per time.
+
+    **Raises:** `InputError` for a `cov` that is not symmetric, or has a negative eigenvalue.
 
     ```python
-    g = mf.Gaussian(mean=jnp.zeros(2), cov=jnp.eye(2))
-    tokens = g.sample(1000, key=jax.random.key(0))
-    g.push(2 * jnp.eye(2), b=jnp.ones(2)).entropy
+    g = mf.Gaussian(mean=[1.0, 0.0], cov=[[2.0, 0.0], [0.0, 0.5]])
+    tokens = g.sample(1000, key=jax.random.key(0))  # a PointCloud
+    line = g.push([[1.0, 1.0]])  # the law of x_1 + x_2, here N(1, 2.5)
+    assert jnp.allclose(line.covariance, 2.5) and g.condition == 4.0
     ```
     """
 
     mean: Float[Array, "*batch d"]
+    """The mean $m$, shape `(d,)`."""
     factor: Float[Array, "*batch d r"]
+    """A factor $L$ of the covariance, shape `(d, r)`."""
 
     def __init__(self, mean: Any, cov: Any = None, factor: Any = None):
         mean = _batched(mean, "mean", 1, checks.vector)
@@ -109,12 +118,12 @@ class Gaussian(eqx.Module):
 
     @property
     def covariance(self) -> Float[Array, "*batch d d"]:
-        r"""$\Sigma=LL^\top$."""
+        r"""The covariance $\Sigma=LL^\top$, shape `(d, d)`."""
         return jnp.einsum("...ir,...jr->...ij", self.factor, self.factor)
 
     @property
     def second_moment(self) -> Float[Array, "*batch d d"]:
-        r"""$\int xx^\top d\mu=\Sigma+mm^\top$."""
+        r"""The second moment $\int xx^\top d\mu=\Sigma+mm^\top$, shape `(d, d)`."""
         return self.covariance + self.mean[..., :, None] * self.mean[..., None, :]
 
     @property
@@ -134,7 +143,9 @@ class Gaussian(eqx.Module):
 
     @property
     def condition(self) -> Float[Array, "*batch"]:
-        r"""$\lambda_{\max}(\Sigma)/\lambda_{\min}(\Sigma)$, from the singular values of $L$; infinite if singular."""
+        r"""The condition number $\lambda_{\max}(\Sigma)/\lambda_{\min}(\Sigma)$, from the singular values of $L$;
+        infinite if $\Sigma$ is singular.
+        """
         if self.factor.shape[-1] < self.d:
             return jnp.full(self.mean.shape[:-1], jnp.inf, self.mean.dtype)
         values = jnp.linalg.svd(self.factor, compute_uv=False)
@@ -231,14 +242,17 @@ class Mixture(eqx.Module):
 
 
 def gaussian_mixture(means: Any, covs: Any, weights: Any = None) -> Mixture:
-    """The law of a mixture of Gaussians.
+    r"""The law of a mixture of Gaussians, $\sum_cp_c\,\mathcal N(m_c,\Sigma_c)$.
 
     **Arguments:** `means` of shape `(c, d)`; `covs` one number (isotropic variance for all), one matrix for
     all, or shape `(c, d, d)`; `weights` of shape `(c,)`, equal by default.
 
+    **Returns:** a law with the exact `mean` `(d,)` and `covariance` `(d, d)`, and `sample(n, key=key)`.
+
     ```python
     law = mf.gaussian_mixture(means=[[-2.0, 0.0], [2.0, 0.0]], covs=0.1)
-    tokens = law.sample(300, key=jax.random.key(0))
+    law.covariance  # [[4.1, 0], [0, 0.1]]
+    assert law.sample(40, key=jax.random.key(0)).points.shape == (40, 2)
     ```
     """
     means = checks.matrix(means, "means")

@@ -121,7 +121,17 @@ class Empirical(eqx.Module):
 
 
 def uniform_ball(d: int, radius: Any = 1.0, centre: Any = None) -> UniformBall:
-    """The uniform law on the ball of `radius` around `centre` (default 0) in dimension `d`."""
+    r"""The uniform law on the ball $\{|x-c|\le R\}$ in dimension `d`; its covariance is $\frac{R^2}{d+2}I$.
+
+    **Arguments:** `d`, the dimension; `radius`, $R>0$; `centre`, $c$ of shape `(d,)`, 0 by default.
+
+    **Returns:** a law with `mean` `(d,)`, `covariance` `(d, d)`, and `sample(n, key=key)`, a `PointCloud` of n draws.
+
+    ```python
+    law = mf.uniform_ball(d=2, radius=2.0, centre=[1.0, 0.0])
+    assert jnp.allclose(law.covariance, jnp.eye(2))
+    ```
+    """
     d = checks.whole(d, "d")
     radius = checks.positive(radius, "radius", "a ball of radius 0 is a single point: use empirical")
     centre = jnp.zeros(d) if centre is None else checks.vector(centre, "centre", d, " = d")
@@ -129,7 +139,20 @@ def uniform_ball(d: int, radius: Any = 1.0, centre: Any = None) -> UniformBall:
 
 
 def uniform_cube(d: int, low: Any = -1.0, high: Any = 1.0) -> UniformCube:
-    """The uniform law on the box `[low, high]^d`; `low` and `high` are numbers or vectors of length `d`."""
+    r"""The uniform law on the box $\prod_i[a_i,b_i]$ in dimension `d`; its covariance is
+    $\mathrm{diag}\big((b_i-a_i)^2/12\big)$.
+
+    **Arguments:** `d`, the dimension; `low` and `high`, numbers, or vectors of shape `(d,)`, with low < high.
+
+    **Returns:** a law with `mean` `(d,)`, `covariance` `(d, d)`, and `sample(n, key=key)`, a `PointCloud` of n draws.
+
+    ```python
+    law = mf.uniform_cube(d=2, low=[0.0, -3.0], high=[1.0, 3.0])
+    law.mean  # [0.5, 0]
+    tokens = law.sample(40, key=jax.random.key(0))
+    assert (tokens.points[:, 0] >= 0).all()
+    ```
+    """
     d = checks.whole(d, "d")
     ends = []
     for name, value in (("low", low), ("high", high)):
@@ -149,12 +172,33 @@ def uniform_cube(d: int, low: Any = -1.0, high: Any = 1.0) -> UniformCube:
 
 
 def uniform_sphere(d: int, radius: Any = 1.0) -> UniformSphere:
-    """The uniform law on the sphere of `radius` around 0 in dimension `d`."""
+    r"""The uniform law on the sphere $\{|x|=R\}$ in dimension `d`; its covariance is $\frac{R^2}dI$.
+
+    **Arguments:** `d`, the dimension of the space (the sphere has dimension d - 1); `radius`, $R>0$.
+
+    **Returns:** a law with `mean` `(d,)`, `covariance` `(d, d)`, and `sample(n, key=key)`, a `PointCloud` of n draws.
+
+    ```python
+    tokens = mf.uniform_sphere(d=2).sample(40, key=jax.random.key(0))
+    assert jnp.allclose(jnp.linalg.norm(tokens.points, axis=1), 1.0)
+    ```
+    """
     return UniformSphere(
         checks.whole(d, "d"), checks.positive(radius, "radius", "a sphere of radius 0 is a single point: use empirical")
     )
 
 
 def empirical(points: Any, weights: Any = None) -> Empirical:
-    """The law that draws from explicit `points` with probabilities `weights` (equal by default)."""
+    r"""The law $\sum_iw_i\delta_{x_i}$ of explicit points, to draw tokens from, with repetition.
+
+    **Arguments:** `points` of shape `(n, d)`; `weights` of shape `(n,)`, equal by default.
+
+    **Returns:** a law with `mean` `(d,)`, `covariance` `(d, d)`, and `sample(n, key=key)`, a `PointCloud` of n draws.
+
+    ```python
+    law = mf.empirical([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], weights=[0.2, 0.8, 0.0])
+    law.mean  # [0.2, 0.8]
+    assert (law.sample(40, key=jax.random.key(0)).points.sum(axis=1) == 1).all()  # never the third
+    ```
+    """
     return Empirical(PointCloud(points, weights))

@@ -5,7 +5,17 @@ from typing import Any
 
 
 class FolderError(RuntimeError):
-    """A run folder that cannot be read or written; the message says what is wrong, what is safe and what to do."""
+    """A run folder that cannot be read or written; the message says what is wrong, what is safe and what to do.
+
+    The three parts are its attributes `what`, `safe` and `remedy`, all text.
+
+    ```python
+    try:
+        mf.load("runs/nothing-here")
+    except mf.FolderError as error:
+        print(error)
+    ```
+    """
 
     def __init__(self, what: str, *, safe: str, remedy: str):
         self.what, self.safe, self.remedy = what, safe, remedy

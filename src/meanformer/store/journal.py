@@ -33,8 +33,20 @@ class Journal(AbstractJournal):
     After an interruption the same call goes on from what was written, to the same bits; when the run is done, it reads
     the result. A folder belongs to one run: another call is refused. `mf.load(path)` reads it, also while it goes on.
 
-    **Arguments:** `every`: seconds between two writes (0: after each segment); `record`: more entries of `run.json`;
-    `late`: make the folder with the first write only, so that a run shorter than `every` leaves none.
+    **Arguments:**
+
+    - `path`: the folder, which is made.
+    - `every`: seconds between two writes, 2 by default (0: after each segment).
+    - `record`: more entries of `run.json`.
+    - `late`: make the folder with the first write only, so that a run shorter than `every` leaves none.
+
+    ```python
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    field = mf.Affine(-jnp.eye(2))
+    first = mf.layers(field, tokens, depth=2, journal=mf.Journal("runs/mine"))
+    again = mf.layers(field, tokens, depth=2, journal=mf.Journal("runs/mine"))  # read, not computed
+    assert (again.final.points == first.final.points).all()
+    ```
     """
 
     def __init__(

@@ -20,9 +20,16 @@ def load(path: str | Path) -> Trajectory:
 
     A run that is not finished gives what has been written of it, with the outcome UNFINISHED.
 
+    **Arguments:** `path`, a folder that `run.save(path)`, `mf.Journal(path)` or `meanformer run` has written.
+
+    **Raises:** `FolderError` if there is no run there, if it has not begun, or if the folder holds a sweep or several
+    cases.
+
     ```python
-    run = mf.load("runs/clusters")
-    run.outcome, run.times, run.final, run.states
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    run = mf.layers(mf.Affine(-jnp.eye(2)), tokens, depth=2)
+    run.save("runs/shrinking")
+    assert (mf.load("runs/shrinking").points == run.points).all()
     ```
     """
     folder = RunFolder(path)

@@ -31,9 +31,27 @@ def results_of(folder: RunFolder) -> dict[int, dict[str, Any]]:
 def load_table(path: str | Path) -> "xarray.Dataset":
     """The numbers of a sweep, from its folder: an `xarray.Dataset` over the axes of the sweep.
 
+    **Arguments:** `path`, a folder that `meanformer run` has written for a file with `[sweep]`.
+
+    **Returns:** a dataset with one variable per number, whose shape is that of the grid: one axis per key of
+    `[sweep.grid]`, and `draw` if there are several draws. Where a task is not done there is NaN (for words "").
+
+    **Raises:** `FolderError` if the folder holds no sweep.
+
     ```python
-    table = mf.load_table("runs/phase-diagram")
-    table["clusters"].sel(draw=0)
+    from pathlib import Path
+    from meanformer.experiments.config import experiment_of
+    from meanformer.experiments.runner import run_experiment
+
+    text = '''
+    attention = {kind = "linear", Q = "identity", K = "identity", V = "identity"}
+    measure = {kind = "cube", n = 3, d = 2}
+    layers = {depth = 2}
+    sweep = {numbers = ["radius"], workers = 1, grid = {"attention.tau" = [1.0, 2.0]}}
+    '''
+    run_experiment(experiment_of(text, "taus", Path()), "runs/taus")  # as `meanformer run taus.toml` does
+    table = mf.load_table("runs/taus")
+    assert table["radius"].sel({"attention.tau": 2.0}) < table["radius"].sel({"attention.tau": 1.0})
     ```
     """
     folder = RunFolder(path)

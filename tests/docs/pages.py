@@ -15,8 +15,8 @@ _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w-]*)[^\n]*\n(?P<body>.*?
 
 @dataclass(frozen=True)
 class Fence:
-    """A block of code: its language, its text, the line of the page on which it begins, whether another one stands right
-    before it, with nothing but blank lines between.
+    """A block of code: its language, its text, the line of the page on which it begins, and whether it follows another
+    one at once, with nothing but blank lines between.
     """
 
     language: str

@@ -25,6 +25,7 @@ POINTS = jnp.asarray([[1.0, 0.0], [0.0, 1.0], [0.5, -0.5]])
 TOKENS = mf.PointCloud(POINTS)
 PLACED = TOKENS.with_positions()
 BATCH = mf.stack_clouds([TOKENS, TOKENS])
+GAUSS = mf.Gaussian([0.0, 0.0], cov=jnp.eye(2))
 TOKENS32 = mf.PointCloud(POINTS.astype("float32"))
 SOFTMAX, HARDMAX = mf.Softmax(I, I, I), mf.Hardmax(I, I, I)
 WIDE = mf.Softmax(I, I, jnp.ones((3, 2)))  # values in R^3
@@ -233,6 +234,10 @@ CALLS = [
         "length 2",
         "one scale per coordinate",
     ),
+    (lambda: mf.velocity(SOFTMAX, GAUSS), "a Gaussian has no tokens", "a Gaussian", "a Density", "field.affine"),
+    (lambda: SOFTMAX(GAUSS, POINTS), "a Gaussian has no tokens", "a Gaussian", "a PointCloud", "gaussian.sample"),
+    (lambda: SOFTMAX.matrix(GAUSS), "a Gaussian has no tokens", "a Gaussian", "a PointCloud", "gaussian.sample"),
+    (lambda: mf.push_attention(SOFTMAX, GAUSS), "a Gaussian has no tokens", "a Gaussian", "a Density", "sample"),
     (lambda: mf.velocity(SOFTMAX, BATCH), "one cloud at a time", "(2, 3, 2)", "(n, d)", "vmap"),
     (
         lambda: mf.velocity(mf.Causal(SOFTMAX), TOKENS),

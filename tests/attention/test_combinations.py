@@ -472,3 +472,38 @@ def test_dtypes_of_schedules_and_norms():
         0.5 * mf.Causal(mf.Softmax(M, M, M)) + mf.Affine(M),
     ):
         assert mf.velocity(field, cloud.with_positions()).dtype == jnp.float32
+
+
+class Plain(mf.AbstractAttention):
+    """Softmax, written with an array of all pairs, as a user would."""
+
+    maps: mf.Projections
+    averages = True
+    normalised = True
+
+    def mix(self, mu, x, values, view):
+        q, k = self.features(x, mu.points)
+        logits = q @ k.T + jnp.log(mu.weights)[None]
+        return jax.nn.softmax(logits, axis=1, where=view.seen(mu, x)) @ values
+
+
+@pytest.mark.parametrize(
+    "wrapped", [lambda field: field, mf.Causal, lambda field: mf.MultiHead([field, mf.Causal(field)])]
+)
+def test_a_kind_of_a_user_sees_what_ours_sees(wrapped):
+    """With and without a mask, and a part of the tokens under one."""
+    rng = np.random.default_rng(0)
+    Q, K, V = (jnp.asarray(M) for M in rng.normal(size=(3, 2, 2)))
+    tokens = mf.PointCloud(rng.normal(size=(5, 2)), rng.dirichlet(np.ones(5))).with_positions()
+    ours, theirs = (
+        mf.velocity(wrapped(kind), tokens) for kind in (mf.Softmax(Q, K, V), Plain(mf.Projections(Q, K, V)))
+    )
+    np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-14)
+
+
+def test_a_field_on_a_density_looks_at_its_cells():
+    rho = mf.to_density(mf.Gaussian(mean=[0.2], cov=[[0.3]]), cells=12)
+    field = mf.Softmax(0.8, 1.1, 0.9)
+    cells = rho.cloud()
+    np.testing.assert_array_equal(field.matrix(rho), field.matrix(cells))
+    np.testing.assert_array_equal(mf.push_attention(field, rho).points, mf.velocity(field, cells))

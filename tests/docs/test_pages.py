@@ -5,7 +5,6 @@ import io
 import re
 import runpy
 import shlex
-import shutil
 import sys
 
 import matplotlib.pyplot as plt
@@ -15,7 +14,7 @@ import typer
 
 from docs.pages import DOCS, PAGES, ROOT, Fence, fences, name_of
 from meanformer import cli
-from meanformer.experiments.build import build
+from meanformer.experiments.build import check
 from meanformer.experiments.config import experiment_of
 
 LANGUAGES = {"python", "bash", "console", "toml", "text", "bibtex"}
@@ -75,29 +74,34 @@ def test_every_fence_says_what_it_is(page):
             for line in fence.body.splitlines():
                 could_run(line)
         elif fence.language == "toml":
-            build(experiment_of(fence.body, f"{name_of(page)}, line {fence.line}", ROOT))
+            check(experiment_of(fence.body, f"{name_of(page)}, line {fence.line}", ROOT))
+
+
+# Programs that are not ours.
+TOOLS = {"cd", "git", "pip", "pre-commit", "source"}
 
 
 def could_run(line: str) -> None:
     """A command that is shown: its target, script or options exist."""
-    words = [word for word in shlex.split(line, comments=True) if "=" not in word.split("/")[0] or word.startswith("-")]
-    command, *arguments = words or ["true"]
-    command = command.removeprefix(".venv/bin/")
+    words = shlex.split(line, comments=True)
+    while words and re.match(r"[A-Z0-9_]+=", words[0]):  # the environment of the command
+        words = words[1:]
+    if not words:  # a comment
+        return
+    command, *arguments = words
+    command = command.removeprefix(".venv/bin/").replace("python3", "python")
     if command == "make":
         targets = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
-        assert arguments and set(arguments) <= targets, line
+        assert arguments and {word for word in arguments if "=" not in word} <= targets, line
     elif command == "meanformer":
-        parses(shlex.split(line, comments=True)[1:], line)
-    elif command == "python" and arguments[0] != "-m":
+        parses(arguments, line)
+    elif command == "python" and arguments[0] == "-m":
+        module = ROOT / arguments[1].replace(".", "/")
+        assert arguments[1] in {"venv", "pytest"} or module.is_dir() or module.with_suffix(".py").is_file(), line
+    elif command == "python" and arguments[0] != "-c":
         assert (ROOT / arguments[0]).is_file(), line
-    elif command == "python":
-        assert (
-            arguments[1] in {"venv", "pytest"}
-            or (ROOT / arguments[1].replace(".", "/")).exists()
-            or (ROOT / f"{arguments[1].replace('.', '/')}.py").is_file()
-        ), line
     else:
-        assert command in {"pip", "git", "cd", "source", ".", "true", "open"} or shutil.which(command), line
+        assert command in {*TOOLS, "python"}, line
 
 
 def parses(arguments: list[str], line: str) -> None:

@@ -39,7 +39,6 @@ def test_a_run(tmp_path):
         "REACHED at t = 15",
         "40 tokens in R ^ 2",
         "meanformer run clusters --set n=40",
-        "pip install meanformer==0.1.0",
         "jax 0.10.1",
         "c285cd8",
         "A = K^T Q acts on the query",

@@ -6,16 +6,14 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from ..measures.cloud import PointCloud
-from ..measures.density import Density
 from .approximate import Approximate, unwrapped
 from .base import AbstractField, check_field
 from .planned import Plan, check_fit, planned
 from .schedule import check_velocity
+from .view import as_cloud
 
 
-def velocity(
-    field: AbstractField, mu: PointCloud | Density, t: Any = 0.0, accuracy: float | Plan | None = None
-) -> Float[Array, "n d"]:
+def velocity(field: AbstractField, mu: Any, t: Any = 0.0, accuracy: float | Plan | None = None) -> Float[Array, "n d"]:
     r"""$\Gamma_\mu(x_i)$ at the tokens of `mu` (the cells of a density); masked fields use their positions.
 
     **Arguments:**
@@ -34,8 +32,8 @@ def velocity(
     ```
     """
     t = checks.scalar(t, "t")
+    mu = as_cloud(mu)
     check_velocity(field, mu, t)
-    mu = mu.cloud() if isinstance(mu, Density) else mu
     if accuracy is None:
         return field(mu, mu.points, t)
     if isinstance(accuracy, Plan):
@@ -45,10 +43,11 @@ def velocity(
     return field(mu, mu.points, t) if computed is None else computed
 
 
-def push_attention(field: AbstractField, mu: PointCloud, t: Any = 0.0) -> PointCloud:
+def push_attention(field: AbstractField, mu: Any, t: Any = 0.0) -> PointCloud:
     r"""The attention layer without a residual: the measure $(\Gamma_\mu)_\#\mu=\sum_iw_i\delta_{\Gamma_\mu(x_i)}$.
 
-    **Arguments:** `field`, of values in dimension v, which need not be d; `mu`, a `PointCloud`; `t`, the time.
+    **Arguments:** `field`, of values in dimension v, which need not be d; `mu`, a `PointCloud`, or a `Density`,
+    which stands for tokens at the centres of its cells; `t`, the time.
 
     **Returns:** a `PointCloud` with points of shape `(n, v)` and the weights and positions of `mu`.
 
@@ -59,5 +58,6 @@ def push_attention(field: AbstractField, mu: PointCloud, t: Any = 0.0) -> PointC
     ```
     """
     t = checks.scalar(t, "t")
+    mu = as_cloud(mu)
     check_field(field, mu, t)
     return mu.push(lambda points: field(mu, points, t))

@@ -20,7 +20,7 @@ from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from .closure import Closure, check_closure, closure_of, refuse_closure
 from .lipschitz import Lipschitz
-from .view import Term, View, compose
+from .view import Term, View, as_cloud, compose
 
 
 class AbstractField(eqx.Module):
@@ -60,23 +60,24 @@ class AbstractField(eqx.Module):
         $\Gamma_\mu=\sum_hL_h\Gamma^{(h)}_\mu$.
         """
 
-    def __call__(self, mu: PointCloud | Density, x: Any, t: Any = 0.0, *, s: Any = None) -> Float[Array, "m v"]:
+    def __call__(self, mu: Any, x: Any, t: Any = 0.0, *, s: Any = None) -> Float[Array, "m v"]:
         r"""$\Gamma_\mu(x)$ at the query points `x`, shape `(m, d)` to shape `(m, v)`, where v = d for a velocity.
 
-        **Arguments:** `mu` the context; `t` the time, for scheduled weights; `s` positions of the queries, for masked
-        fields, shape `(m,)` (the tokens' own when `x` is `mu.points`).
+        **Arguments:** `mu` the context, a `PointCloud` or a `Density`; `t` the time, for scheduled weights; `s` the
+        positions of the queries, for masked fields, shape `(m,)` (the tokens' own when `x` is `mu.points`).
         """
-        mu = mu.cloud() if isinstance(mu, Density) else mu
+        mu = as_cloud(mu)
         x, t, s = _checked_queries(self, mu, x, t, s)
         field, mu, x, t, s = cast((self, mu, x, t, s), common_dtype(self.terms(t), mu, x))
         return _evaluate(field, mu, x, t, View(s))
 
-    def matrix(self, mu: PointCloud, x: Any = None, t: Any = 0.0, *, s: Any = None) -> Float[Array, "*heads m n"]:
+    def matrix(self, mu: Any, x: Any = None, t: Any = 0.0, *, s: Any = None) -> Float[Array, "*heads m n"]:
         r"""The attention matrix $P$ of shape `(m, n)`, $\Gamma(x_i)=\sum_jP_{ij}(Vy_j+b)$; several heads are stacked,
         shape `(heads, m, n)`.
 
         This is the only place that forms an `m` x `n` array. By default at the tokens themselves.
         """
+        mu = as_cloud(mu)
         x = mu.points if x is None and isinstance(mu, PointCloud) else x
         x, t, s = _checked_queries(self, mu, x, t, s)
         heads = len(self.terms(t))

@@ -46,7 +46,7 @@ class Projections(eqx.Module):
     value_bias: Vector | None
     """The bias of values, shape `(v,)`, or None."""
 
-    def __init__(self, Q: Any, K: Any, V: Any, query_bias: Any, key_bias: Any, value_bias: Any):
+    def __init__(self, Q: Any, K: Any, V: Any, query_bias: Any = None, key_bias: Any = None, value_bias: Any = None):
         Q, K, V = (checks.matrix(M, name) for M, name in ((Q, "Q"), (K, "K"), (V, "V")))
         if Q.shape != K.shape:
             checks.refuse(
@@ -117,10 +117,11 @@ class AbstractAttention(AbstractLeaf):
 
         def mix(self, mu, x, values, view):
             q, k = (a / jnp.linalg.norm(a, axis=1, keepdims=True) for a in self.features(x, mu.points))
-            return (q @ k.T * mu.weights[None]) @ values
+            P = q @ k.T * mu.weights[None]
+            return jnp.where(view.seen(mu, x), P, 0.0) @ values  # all tokens, or those that a mask leaves
 
 
-    field = Cosine(mf.Projections(jnp.eye(2), jnp.eye(2), jnp.eye(2), None, None, None))
+    field = Cosine(mf.Projections(jnp.eye(2), jnp.eye(2), jnp.eye(2)))
     tokens = mf.PointCloud([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
     assert jnp.allclose(3 * field.matrix(tokens)[0], jnp.asarray([1.0, 0.0, 1.0]))
     ```

@@ -1,13 +1,16 @@
 """How queries see a measure, and the terms of which every field is a sum."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
-from jaxtyping import Array, Float
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from .. import _checks as checks
+from .._types import Queries
 from ..measures.cloud import PointCloud
 from ..measures.density import Density
+from ..measures.gaussian import Gaussian
 from ..reduce.sums import AbstractSums, Exact
 
 if TYPE_CHECKING:
@@ -52,6 +55,28 @@ class View(eqx.Module):
                 remedy="use tokens.with_positions(), or to_density(..., positions=...); for other query points pass s=",
             )
         return self.s
+
+    def seen(self, mu: PointCloud, x: Queries) -> Bool[Array, "m n"]:
+        r"""Which tokens the queries at `x` see, shape `(m, n)`: those at $r_j\le s_i$ if the view is causal, else all.
+
+        For kinds that form such an array: `jax.nn.softmax(logits, axis=1, where=view.seen(mu, x))`.
+        """
+        s = self.query_positions(mu)
+        if s is None or mu.positions is None:
+            return jnp.ones((x.shape[0], mu.n), bool)
+        return mu.positions[None, :] <= s[:, None]
+
+
+def as_cloud(mu: Any) -> Any:
+    """The tokens that a field looks at: of a density its cells; a Gaussian has none."""
+    if isinstance(mu, Gaussian):
+        checks.refuse(
+            "a Gaussian has no tokens at which a field could be asked",
+            got=checks.described(mu),
+            expected="a PointCloud or a Density",
+            remedy="ask for G and b, field.affine(gaussian), or draw tokens, gaussian.sample(n, key=key)",
+        )
+    return mu.cloud() if isinstance(mu, Density) else mu
 
 
 class Term(NamedTuple):

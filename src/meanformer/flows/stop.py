@@ -134,7 +134,7 @@ class WallClock(eqx.Module):
     seconds: float = eqx.field(static=True)
     """The seconds after which a run stops."""
 
-    def __init__(self, seconds: float):
+    def __init__(self, seconds: float | int):
         self.seconds = float(checks.positive(seconds, "seconds", "give the run some time, e.g. mf.WallClock(60)"))
 
 

@@ -191,7 +191,7 @@ def plot_ranks(
         if legend and handles:
             beside(ax, handles)
         total = sum(len(values) + more.get(label, 0) for label, values in counts.items())
-        ax.set_title(f"Ranks of the limits of {total} runs" if title is None else title)
+        ax.set_title(f"Ranks of the limits of {total} run{'s' * (total != 1)}" if title is None else title)
     return ax
 
 

@@ -303,10 +303,10 @@ def _add_settings(section: Section, record: Mapping[str, Any]) -> None:
 
 def _add_reproduce(section: Section, folder: Path, record: Mapping[str, Any]) -> None:
     versions = record.get("versions") or {}
-    package = f"meanformer=={versions['meanformer']}" if versions.get("meanformer") else "meanformer"
     if record.get("command") or record.get("experiment"):
         command = record.get("command") or f"meanformer run {record.get('name', '')}"
-        section.code(f"pip install {package}\n{command}")
+        section.text("With the versions below:")
+        section.code(command)
     else:
         section.text("This run was started from Python; `run.json` in its folder has the call.")
     section.text("Load it in Python:")

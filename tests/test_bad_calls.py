@@ -234,10 +234,7 @@ CALLS = [
         "length 2",
         "one scale per coordinate",
     ),
-    (lambda: mf.velocity(SOFTMAX, GAUSS), "a Gaussian has no tokens", "a Gaussian", "a Density", "field.affine"),
-    (lambda: SOFTMAX(GAUSS, POINTS), "a Gaussian has no tokens", "a Gaussian", "a PointCloud", "gaussian.sample"),
-    (lambda: SOFTMAX.matrix(GAUSS), "a Gaussian has no tokens", "a Gaussian", "a PointCloud", "gaussian.sample"),
-    (lambda: mf.push_attention(SOFTMAX, GAUSS), "a Gaussian has no tokens", "a Gaussian", "a Density", "sample"),
+    (lambda: mf.velocity(SOFTMAX, GAUSS), "a Gaussian has no tokens", "type Gaussian", "a Density", "field.affine"),
     (lambda: mf.velocity(SOFTMAX, BATCH), "one cloud at a time", "(2, 3, 2)", "(n, d)", "vmap"),
     (
         lambda: mf.velocity(mf.Causal(SOFTMAX), TOKENS),

@@ -507,3 +507,10 @@ def test_a_field_on_a_density_looks_at_its_cells():
     cells = rho.cloud()
     np.testing.assert_array_equal(field.matrix(rho), field.matrix(cells))
     np.testing.assert_array_equal(mf.push_attention(field, rho).points, mf.velocity(field, cells))
+
+
+def test_a_field_is_not_asked_at_the_tokens_of_a_gaussian():
+    g, field = mf.Gaussian(mean=[0.2], cov=[[0.3]]), mf.Softmax(0.8, 1.1, 0.9)
+    for call in (lambda: field(g, [[0.1]]), lambda: field.matrix(g), lambda: mf.push_attention(field, g)):
+        with pytest.raises(mf.InputError, match="a Gaussian has no tokens"):
+            call()

@@ -53,8 +53,8 @@ def report(parts: list[Part]) -> str:
         "Written by `make bench` (`python -m benchmarks PART` measures one part again). Numbers are float64 where"
         " nothing else is said. A time is the median of at least five rounds, with quartiles in brackets; the first"
         " call, which compiles, is not among them and is given apart. All programmes that are compared run in turn in"
-        " one process, and a ratio is the median of the quotients of the rounds. [docs/speed.md](../docs/speed.md)"
-        " says how to read this.",
+        " one process, and a ratio is the median of the quotients of the rounds."
+        " [docs/howto/large-clouds.md](../docs/howto/large-clouds.md) says how to read this.",
         "",
         "## Figures asked for",
         "",

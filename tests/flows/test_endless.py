@@ -220,3 +220,13 @@ def test_refusals():
         mf.flow(mf.Scheduled(lambda t: mf.Softmax(ROW, (1 + t) * ROW, np.eye(2))), g, t1=jnp.inf)
     with pytest.raises(mf.InputError, match="found on the host"):
         jax.jit(lambda L: mf.flow(field, mf.Gaussian(jnp.zeros(2), factor=L), t1=jnp.inf).times)(jnp.eye(2))
+
+
+def test_a_mean_is_followed_to_a_blow_up_of_saturating_fields():
+    """There two looks may be at the same float. The time is (1 + 2 S11) / (2 S12), MATH e.4."""
+    g = mf.Gaussian(mean=[1.0, 1.0], cov=[[1.0, 0.3], [0.3, 0.5]])
+    run = mf.flow(mf.L2([[0.0, 1.0]], [[1.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]), g, t1=jnp.inf)
+    assert run.fate.kind == "BLEW_UP"
+    np.testing.assert_allclose(run.fate.time, 5.0, rtol=1e-7)
+    assert np.isfinite(run.final.mean).all()
+    np.testing.assert_allclose(run.final.mean[0], 1.0, rtol=1e-9)  # K V = 0: this coordinate stands still

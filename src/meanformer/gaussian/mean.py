@@ -68,7 +68,8 @@ def mean_path(
     s, slopes = np.log1p(times / unit), velocities * (times + unit)[:, None, None]
     h = np.diff(s)[interval][:, None, None]
     u = np.log1p((times[interval] + inner_share * lengths[interval]) / unit) - s[interval]
-    u = u[:, None, None] / h
+    # Just before a blow-up two times may be the same float.
+    u = np.divide(u[:, None, None], h, out=np.zeros_like(h), where=h > 0)
     between = (2 * u**3 - 3 * u**2 + 1) * factors[interval] + (3 * u**2 - 2 * u**3) * factors[interval + 1]
     between = between + h * ((u**3 - 2 * u**2 + u) * slopes[interval] + (u**3 - u**2) * slopes[interval + 1])
     inner = _generators(field, between)[0].reshape(-1, 2, *ends.shape[1:])
@@ -81,7 +82,7 @@ def mean_path(
                 state, log_norm = _moved(state, log_norm, generator * lengths[k] / n)
         path.append((state, log_norm))
         at += n
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         means = np.array([np.where(v[:-1] == 0, 0.0, v[:-1] * np.exp(norm)) for v, norm in path])
         logs = [norm + np.log(np.linalg.norm(v[:-1])) for v, norm in path[-2:]]
         rate = (logs[-1] - logs[0]) / lengths[-1] if len(path) > 1 else None

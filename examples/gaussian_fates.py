@@ -75,10 +75,10 @@ def counted(fates: mf.Fates) -> str:
     return ", ".join(f"{names.count(name)} {name}" for name in sorted(set(names)))
 
 
-def table(begin: mf.Gaussian) -> dict[tuple[str, str], str]:
+def table(begin: mf.Gaussian, kinds: dict) -> dict[tuple[str, str], str]:
     """How many of the starts have each fate: all regimes of a kind are one batch."""
     n, cells = len(begin.mean), {}
-    for kind, make in KINDS.items():
+    for kind, make in kinds.items():
         fields = [make(heads) for heads in regimes().values() for _ in range(n)]
         batch = mf.Gaussian(
             np.tile(begin.mean, (len(regimes()), 1)), factor=np.tile(begin.factor, (len(regimes()), 1, 1))
@@ -89,22 +89,23 @@ def table(begin: mf.Gaussian) -> dict[tuple[str, str], str]:
             cells[kind, regime] = counted(mf.Fates(**part, seconds=fates.seconds))
     width = 2 + max(map(len, cells.values()))
     print(f"{'':<11}" + "".join(f"{regime:<{width}}" for regime in regimes()))
-    for kind in KINDS:
+    for kind in kinds:
         print(f"{kind:<11}" + "".join(f"{cells[kind, regime]:<{width}}" for regime in regimes()), flush=True)
     return cells
 
 
-def gallery(begin: mf.Gaussian, out: Path) -> dict[tuple[str, str], list[mf.Trajectory]]:
+def gallery(begin: mf.Gaussian, out: Path, kinds: dict) -> dict[tuple[str, str], list[mf.Trajectory]]:
     """The paths of all starts, a panel for each kind and regime, in the disc and in the cone."""
     runs = {
         (kind, regime): [
             mf.flow(make(heads), mf.Gaussian(np.zeros(2), factor=factor), t1=jnp.inf) for factor in begin.factor
         ]
-        for kind, make in KINDS.items()
+        for kind, make in kinds.items()
         for regime, heads in regimes().items()
     }
     for name, draw, options in (("disc", mf.plot_disc, {}), ("cone", mf.plot_cone, {"projection": "3d"})):
-        figure, axes = plt.subplots(4, 5, figsize=(15, 12), layout="constrained", subplot_kw=options)
+        size = (15, 3 * len(kinds))
+        figure, axes = plt.subplots(len(kinds), 5, figsize=size, layout="constrained", subplot_kw=options)
         for ax, ((kind, regime), panel) in zip(axes.flat, runs.items(), strict=True):
             draw(panel, ax, legend=False, title=f"{kind}: {regime}")
             if name == "cone":  # the height of a cone is its own
@@ -128,10 +129,10 @@ def legend_of(panels: list[list[mf.Trajectory]], draw) -> list:
     return handles
 
 
-def rank_histogram(out: Path, count: int = 100) -> None:
+def rank_histogram(out: Path, dimensions: tuple[int, ...] = (3, 4, 5), count: int = 100) -> None:
     r"""Ranks of limits for random $Q$ of $\lfloor d/2\rfloor$ rows, $K=-Q$, $V=W^\top W$, $\tau=\sqrt d$."""
     ranks, expected = {}, {}
-    for d in (3, 4, 5):
+    for d in dimensions:
         rng = np.random.default_rng(d)
         Q, W, L = (jnp.asarray(rng.standard_normal((count, rows, d))) for rows in (d // 2, d, d))
         # Dividing the exponent by sqrt(d) is dividing Q and K by its root.
@@ -140,7 +141,7 @@ def rank_histogram(out: Path, count: int = 100) -> None:
         ranks[f"$d={d}$"], expected[f"$d={d}$"] = fates.rank, d - d // 2
         print(f"ranks, d = {d}: {counted(fates)}; theorem: {d - d // 2}", flush=True)
     title = "Ranks of the limits, softmax with $K=-Q$, $V=W^TW$"
-    save(mf.plot_ranks(ranks, d=5, expected=expected, title=title), out / "gaussian_ranks.png")
+    save(mf.plot_ranks(ranks, d=max(dimensions), expected=expected, title=title), out / "gaussian_ranks.png")
 
 
 def save(ax, path: Path) -> None:
@@ -153,17 +154,21 @@ def main() -> None:
     """Print the table and draw the pictures."""
     parser = argparse.ArgumentParser(description="Five regimes of Gaussian fates under four kinds of attention.")
     parser.add_argument("--out", type=Path, default=Path("runs/gaussian_fates"), help="folder of the pictures")
-    out = parser.parse_args().out
+    parser.add_argument("--quick", action="store_true", help="softmax only, and fewer runs: some seconds")
+    options = parser.parse_args()
+    out = options.out
     out.mkdir(parents=True, exist_ok=True)
-    begin = starts()
-    table(begin)
-    runs = gallery(begin, out)
+    begin, kinds = starts(), KINDS
+    if options.quick:
+        begin, kinds = mf.Gaussian(begin.mean[::3], factor=begin.factor[::3]), {"softmax": KINDS["softmax"]}
+    table(begin, kinds)
+    runs = gallery(begin, out, kinds)
     save(runs["softmax", "to a line"][3].plot(), out / "gaussian_ellipses.png")
     rng = np.random.default_rng(0)
     Q, L = rng.standard_normal((2, 4)), rng.standard_normal((4, 4))
     run = mf.flow(mf.Softmax(Q, -Q, np.eye(4)), mf.Gaussian(np.zeros(4), factor=L), t1=jnp.inf)
     save(mf.plot_spectrum(run), out / "gaussian_spectrum.png")
-    rank_histogram(out)
+    rank_histogram(out, *([(3,), 20] if options.quick else []))
     print(f"The pictures are in {out.resolve()}")
 
 

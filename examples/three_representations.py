@@ -1,6 +1,6 @@
 r"""One problem, three representations: tokens, a density on a grid, and the exact Gaussian, as n and the grid grow.
 
-    python examples/three_representations.py runs/three_representations.png
+    python examples/three_representations.py --out runs/three_representations.png
 
 The start is a Gaussian on a line, which softmax, L2 and Sinkhorn attention keep Gaussian (MATH e.2), so that its exact
 flow is the reference for the other two. The upper row has the errors of $n$ independent tokens at the end, root mean
@@ -41,7 +41,8 @@ PROBLEMS = {
     "Sinkhorn, $d=1$": (mf.Sinkhorn(0.8, 1.1, 0.9, tol=1e-7), LINE, (20, 60, 180), (120, 240, 480)),
 }
 IN_PLANE = {"softmax, $d=2$, $A\\neq A^T$": (mf.Softmax(Q, K, V), PLANE, (25, 100, 400), (24, 36, 48))}
-REPEATS = 48
+QUICK = {"softmax, $d=1$": (mf.Softmax(0.8, 1.1, 0.9), LINE, (25, 400), (80, 160))}
+REPEATS, FEW_REPEATS = 48, 16
 
 # By name: the errors of each draw, shape (sizes, draws).
 Errors = dict[str, np.ndarray]
@@ -81,12 +82,14 @@ def padded(tokens: mf.PointCloud, n: int) -> mf.PointCloud:
     return mf.PointCloud(points, weights)
 
 
-def of_tokens(field: mf.AbstractField, start: mf.Gaussian, exact: mf.Gaussian, sizes: Sequence[int]) -> Errors:
+def of_tokens(
+    field: mf.AbstractField, start: mf.Gaussian, exact: mf.Gaussian, sizes: Sequence[int], repeats: int
+) -> Errors:
     """The errors of n tokens, for several draws."""
     reference, rows = spread_out(exact), []
     for n in sizes:
         row = []
-        for key in jax.random.split(jax.random.key(n), REPEATS):
+        for key in jax.random.split(jax.random.key(n), repeats):
             tokens = padded(start.sample(n, key=key), max(sizes))
             end = mf.flow(field, tokens, t1=T, rtol=1e-5, save=2, progress=False).final
             row.append({"distance": distance(end, reference), **moments(end, exact)})
@@ -144,17 +147,19 @@ def draw(ax, sizes: Sequence[int], errors: Errors, guide: float, names: dict[str
 def main() -> None:
     """Run all, print the errors, draw them."""
     parser = argparse.ArgumentParser(description="Tokens and densities against the exact Gaussian.")
-    parser.add_argument("out", type=Path, nargs="?", default=Path("runs/three_representations.png"))
+    parser.add_argument("--out", type=Path, default=Path("runs/three_representations.png"), help="the picture")
     parser.add_argument("--plane", action="store_true", help="softmax in the plane, too")
+    parser.add_argument("--quick", action="store_true", help="softmax only, with small sizes: some seconds")
     options = parser.parse_args()
-    columns = PROBLEMS | (IN_PLANE if options.plane else {})
+    columns = QUICK if options.quick else PROBLEMS | (IN_PLANE if options.plane else {})
     with style.style():
-        size = (3.7 * len(columns), 7.0)
-        figure, axes = plt.subplots(2, len(columns), figsize=size, layout="constrained", sharey="row")
+        grid = {"figsize": (3.7 * len(columns), 7.0), "layout": "constrained", "sharey": "row", "squeeze": False}
+        figure, axes = plt.subplots(2, len(columns), **grid)
     for (title, (field, start, numbers, cells)), above, below in zip(columns.items(), *axes, strict=True):
         began = time.monotonic()
         exact = mf.flow(field, start, t1=T, save=2).final
-        tokens, density = (f(field, start, exact, s) for f, s in ((of_tokens, numbers), (of_densities, cells)))
+        tokens = of_tokens(field, start, exact, numbers, FEW_REPEATS if options.quick else REPEATS)
+        density = of_densities(field, start, exact, cells)
         for kind, sizes, errors in (("n", numbers, tokens), ("cells", cells, density)):
             for name, values in errors.items():
                 about = f"{title.split(',')[0]:<9} d = {start.d}, {kind:<5} {sizes[0]:>3} to {sizes[-1]:>3}: {name:<11}"
@@ -172,6 +177,7 @@ def main() -> None:
     figure.suptitle(f"Tokens and densities against the exact Gaussian, at $t={T:g}$", fontsize=12)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(options.out, dpi=80)
+    plt.close(figure)
     print(f"The picture is {options.out.resolve()}")
 
 

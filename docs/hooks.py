@@ -36,6 +36,16 @@ OUTSIDE = {
 }
 REMOTE_WORKER = "https://unpkg.com/iframe-worker/shim"
 INLINE = r'<span class="arithmatex">\\\([^<]*\\\)</span>'
+# Code in a line of text, not in a link.
+NAME = re.compile(r'(?<!">)<code>(mf\.(\w+)[^<]*)</code>')
+# A section of math.md, in text; not in code.
+SECTION = re.compile(r"(?<!<code>)(MATH ([a-m])(?:\.(\d+))?)\b")
+# Public name -> the page of the reference that has it.
+PAGE_OF = {
+    name: page.stem
+    for page in sorted((ROOT / "docs" / "api").glob("*.md"))
+    for name in re.findall(r"^::: meanformer\.(\w+)$", page.read_text(), re.MULTILINE)
+}
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -75,15 +85,28 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     here = page.file.src_uri
     source = next((path for path, target in OUTSIDE.items() if target == here and here not in _own(config)), None)
     markdown = LINK.sub(lambda found: _link(found, here, source or f"docs/{here}"), markdown)
+    if here == "math.md":  # short anchors for its sections
+        markdown = re.sub(r"^(###? ([a-z])\.(\d*) .*)$", r"\1 { #\2\3 }", markdown, flags=re.MULTILINE)
     for mark, text in FILLED.get(here, {}).items():
         markdown = markdown.replace(mark, text())
     return markdown
 
 
-def on_page_content(html: str, **_) -> str:
-    """Keep a formula and the comma after it on one line; open pictures at full size by a click."""
+def on_page_content(html: str, page: Page, **_) -> str:
+    """Link names to the reference and pictures to themselves; keep a formula and the comma after it on one line."""
+    html = NAME.sub(lambda found: _to_reference(found, page), html)
+    formulas = get_relative_url("math.html", page.url)
+    html = SECTION.sub(rf'<a href="{formulas}#\2\3">\1</a>', html)
     html = re.sub(r'(?<!">)(<img [^>]*src="([^"]+)"[^>]*>)', r'<a href="\2">\1</a>', html)
     return re.sub(rf"({INLINE}[.,;:)]+)", r'<span class="together">\1</span>', html)
+
+
+def _to_reference(found: re.Match[str], page: Page) -> str:
+    """`mf.name`, with what follows it, as a link."""
+    target = f"api/{PAGE_OF[found[2]]}.html" if found[2] in PAGE_OF else page.url
+    if target == page.url:
+        return found[0]
+    return f'<a class="name" href="{get_relative_url(target, page.url)}#meanformer.{found[2]}">{found[0]}</a>'
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

@@ -30,15 +30,20 @@ def site(tmp_path_factory) -> Path:
 
 
 class Loaded(HTMLParser):
-    """What a browser fetches for a page, and the formulas in it."""
+    """What a browser fetches for a page, where its links go, and where links can go to."""
 
     def __init__(self, page: Path):
         super().__init__()
         self.resources: list[str] = []
+        self.links: list[str] = []
+        self.anchors: set[str] = {""}
         self.feed(page.read_text())
 
     def handle_starttag(self, tag, attrs):
         values = dict(attrs)
+        self.anchors |= {values["id"]} if values.get("id") else set()
+        if tag == "a" and values.get("href"):
+            self.links.append(values["href"])
         if tag in {"script", "img", "iframe", "source", "video"} and values.get("src"):
             self.resources.append(values["src"])
         if tag == "link" and values.get("rel") in {"stylesheet", "icon", "preconnect", "preload"}:
@@ -54,6 +59,21 @@ def test_pages_open_from_files(site):
             assert "//" not in resource, f"{page}: {resource}"
             if page.name != "404.html":
                 assert (page.parent / resource.split("?")[0]).is_file(), f"{page}: {resource}"
+
+
+def test_links_lead_to_pages_and_anchors(site):
+    """Also those that the hooks make, of names and sections, which mkdocs does not see."""
+    pages = {page.resolve(): Loaded(page) for page in site.rglob("*.html") if page.name != "404.html"}
+    count = 0
+    for page, loaded in pages.items():
+        for link in loaded.links:
+            if not re.match(r"\w+:", link):
+                path, _, anchor = link.partition("#")
+                target = (page.parent / path).resolve() if path else page
+                assert target.is_file(), f"{page}: {link}"
+                assert target not in pages or anchor in pages[target].anchors, f"{page}: {link}"
+                count += "meanformer." in anchor or "math.html#" in link
+    assert count > 500
 
 
 def test_formulas_reach_mathjax(site):

@@ -178,7 +178,7 @@ REFUSED = {
     "Sigmoid": (mf.Sigmoid(I, I, I), "Stein"),
     "Unnormalised": (mf.Unnormalised(I, I, I), "exponential of a quadratic"),
     "Hardmax": (mf.Hardmax(I, I, I), "farthest point"),
-    "Causal(Softmax)": (mf.Causal(mf.Softmax(I, I, I)), "mixture of Gaussians"),
+    "Causal(Softmax)": (mf.Causal(mf.Softmax(I, I, I)), "needs positions"),
     "Perceptron": (mf.Perceptron(np.ones((3, 2)), np.ones((2, 3))), "not affine"),
     "PreNorm": (mf.PreNorm(mf.Softmax(I, I, I), mf.RMSNorm()), "not affine"),
     "PostNorm": (mf.PostNorm(mf.Softmax(I, I, I), mf.RMSNorm()), "not affine"),

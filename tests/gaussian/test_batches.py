@@ -92,3 +92,9 @@ def test_a_run_that_fails_early_did_not_blow_up():
     run = mf.flow(field, mf.Gaussian([0.0, 0.0], cov=I), 1.0)
     assert not run.outcome.ok
     assert run.fate.kind == "UNDECIDED"
+
+
+def test_fates_are_not_traced():
+    g = mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
+    with pytest.raises(mf.InputError, match="fates are found on the host"):
+        jax.grad(lambda a: mf.fates(mf.Softmax(a * jnp.eye(2), jnp.eye(2), jnp.eye(2)), g).time[0])(1.0)

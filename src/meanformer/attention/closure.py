@@ -44,7 +44,7 @@ def check_closure(term: Any) -> None:
     """Refuse a term that is not affine on Gaussians, with the reason."""
     name = type(term.leaf).__name__
     if term.causal:
-        refuse_closure(f"Causal({name})", "sees a mixture of Gaussians at each position, on which it is not affine")
+        refuse_closure(f"Causal({name})", "needs positions, and a Gaussian has none")
     if term.leaf.not_gaussian is not None:
         refuse_closure(name, term.leaf.not_gaussian)
 

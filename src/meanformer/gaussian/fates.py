@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import _checks as checks
 from .._progress import Progress
+from .._types import is_traced
 from ..attention.base import AbstractField, AbstractLeaf, check_square
 from ..attention.heads import stack, stackable
 from ..attention.schedule import is_constant
@@ -63,6 +64,13 @@ def fates(
     MATH e.5.
     """
     began = clock.monotonic()
+    if is_traced(fields, gaussians):
+        checks.refuse(
+            "fates are found on the host",
+            got="a field or a Gaussian under jit, vmap or grad",
+            expected="known numbers",
+            remedy="pass a batch as one; to differentiate, flow to a finite time: mf.flow(field, g, t1=1.0)",
+        )
     leaves, structure, gaussians, n = _checked_batch(fields, gaussians)
     d, r = gaussians.factor.shape[1:]
     if n <= SMALL_BATCH:

@@ -17,6 +17,7 @@ from markdown.extensions import Extension
 from markdown.inlinepatterns import InlineProcessor
 from markdown.util import AtomicString
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
@@ -24,6 +25,7 @@ from mkdocs.utils import get_relative_url
 from meanformer.report.references import BIBTEX
 
 ROOT = Path(__file__).parents[1]
+log = get_plugin_logger("docs")  # its warnings end a strict build
 
 # File of the repository -> its page on the site.
 OUTSIDE = {
@@ -36,15 +38,25 @@ OUTSIDE = {
 }
 REMOTE_WORKER = "https://unpkg.com/iframe-worker/shim"
 INLINE = r'<span class="arithmatex">\\\([^<]*\\\)</span>'
-# Code in a line of text, not in a link.
-NAME = re.compile(r'(?<!">)<code>(mf\.(\w+)[^<]*)</code>')
-# A section of math.md, in text; not in code.
-SECTION = re.compile(r"(?<!<code>)(MATH ([a-m])(?:\.(\d+))?)\b")
+# Where names and sections stay as they are: blocks of code, headings, links.
+FIXED = re.compile(r"(<pre.*?</pre>|<h[1-6].*?</h[1-6]>|<a .*?</a>)", re.DOTALL)
+NAME = re.compile(r"<code>(mf\.([a-zA-Z]\w*)[^<]*)</code>")
+# Sections of math.md, in text and not in code: MATH b.1, d.2 to d.4, f.
+SECTIONS = re.compile(r"(?<!<code>)\bMATH [a-m](?:\.\d+)?\b(?:(?:,| to| and) [a-m](?:\.\d+)?\b(?!\.\w))*")
 # Public name -> the page of the reference that has it.
 PAGE_OF = {
     name: page.stem
     for page in sorted((ROOT / "docs" / "api").glob("*.md"))
-    for name in re.findall(r"^::: meanformer\.(\w+)$", page.read_text(), re.MULTILINE)
+    for name in re.findall(r"^::: meanformer\.(\w+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+}
+BOOST = {
+    "measured/": 0.3,
+    "performance": 0.3,
+    "reproductions/": 0.5,
+    "changelog": 0.3,
+    "contributing": 0.5,
+    "math": 0.7,
+    "api/": 1.0,
 }
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)(#[^)\s]*)?\)")
 
@@ -74,7 +86,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages from outside `docs/`, and MathJax."""
     for source, page in OUTSIDE.items():
         if page not in files.src_uris:
-            files.append(File.generated(config, page, content=(ROOT / source).read_text()))
+            files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
     mathjax = next(path for path in metadata.files("sphinx-mathjax-offline") or () if path.name == "tex-svg.js")
     files.append(File.generated(config, "assets/tex-svg.js", abs_src_path=str(mathjax.locate())))
     return files
@@ -83,6 +95,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turn links around, and fill in what the package knows of itself."""
     here = page.file.src_uri
+    # Guides come before tables of measurements among the pages that a search finds.
+    boost = next((value for folder, value in BOOST.items() if here.startswith(folder)), 2.0)
+    page.meta.setdefault("search", {"boost": boost})
     source = next((path for path, target in OUTSIDE.items() if target == here and here not in _own(config)), None)
     markdown = LINK.sub(lambda found: _link(found, here, source or f"docs/{here}"), markdown)
     if here == "math.md":  # short anchors for its sections
@@ -94,19 +109,27 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def on_page_content(html: str, page: Page, **_) -> str:
     """Link names to the reference and pictures to themselves; keep a formula and the comma after it on one line."""
-    html = NAME.sub(lambda found: _to_reference(found, page), html)
-    formulas = get_relative_url("math.html", page.url)
-    html = SECTION.sub(rf'<a href="{formulas}#\2\3">\1</a>', html)
+    html = "".join(part if FIXED.match(part) else _linked(part, page) for part in FIXED.split(html))
     html = re.sub(r'(?<!">)(<img [^>]*src="([^"]+)"[^>]*>)', r'<a href="\2">\1</a>', html)
     return re.sub(rf"({INLINE}[.,;:)]+)", r'<span class="together">\1</span>', html)
 
 
-def _to_reference(found: re.Match[str], page: Page) -> str:
-    """`mf.name`, with what follows it, as a link."""
-    target = f"api/{PAGE_OF[found[2]]}.html" if found[2] in PAGE_OF else page.url
-    if target == page.url:
-        return found[0]
-    return f'<a class="name" href="{get_relative_url(target, page.url)}#meanformer.{found[2]}">{found[0]}</a>'
+def _linked(html: str, page: Page) -> str:
+    """Text with links from `mf.name` to the reference, and from sections to the formulas."""
+
+    def to_reference(found: re.Match[str]) -> str:
+        if found[2] not in PAGE_OF:
+            log.warning(f"{page.file.src_uri}: mf.{found[2]} is no public name")
+            return found[0]
+        target = get_relative_url(f"api/{PAGE_OF[found[2]]}.html", page.url)
+        return f'<a class="name" href="{target}#meanformer.{found[2]}">{found[0]}</a>'
+
+    def to_formulas(found: re.Match[str]) -> str:
+        section = rf'<a href="{get_relative_url("math.html", page.url)}#\1\2">\g<0></a>'
+        first, *rest = re.split(r"(?<=MATH)(?= )", found[0])
+        return first + re.sub(r"\b([a-m])(?:\.(\d+))?\b", section, "".join(rest))
+
+    return SECTIONS.sub(to_formulas, NAME.sub(to_reference, html))
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
@@ -138,7 +161,7 @@ def _link(found: re.Match[str], here: str, source: str) -> str:
 def commands() -> str:
     """The reference of the command line, from its own help."""
     document = [sys.executable, "-m", "typer", "meanformer.cli", "utils", "docs", "--name", "meanformer"]
-    text = subprocess.run(document, capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(document, capture_output=True, encoding="utf-8", check=True).stdout
     return text[text.index("\n## ") :]
 
 

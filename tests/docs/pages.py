@@ -27,7 +27,7 @@ class Fence:
 
 def fences(page: Path) -> list[Fence]:
     """All blocks of a page, in order."""
-    text, blocks, end = page.read_text(), [], 0
+    text, blocks, end = page.read_text(encoding="utf-8"), [], 0
     for found in _FENCE.finditer(text):
         line, follows = text[: found.start()].count("\n") + 1, bool(blocks) and not text[end : found.start()].strip()
         blocks.append(Fence(found["language"], textwrap.dedent(found["body"]), line, follows))
@@ -37,7 +37,7 @@ def fences(page: Path) -> list[Fence]:
 
 def prose(page: Path) -> str:
     """The page without its blocks of code."""
-    return _FENCE.sub("", page.read_text())
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
 
 
 def name_of(page: Path) -> str:

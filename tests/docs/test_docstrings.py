@@ -29,6 +29,46 @@ def test_the_example_of_a_public_name_runs(name, tmp_path, monkeypatch):
     plt.close("all")
 
 
+# Names whose meaning is no formula: containers, errors, files, rules, pictures of them.
+WORDS = [
+    "stack_clouds",
+    "Plan",
+    "Outcome",
+    "Ending",
+    "InputError",
+    "LargeGridWarning",
+    "WallClock",
+    "AbstractStop",
+    "Trajectory",
+    "Journal",
+    "load",
+    "load_table",
+    "FolderError",
+    "Fates",
+    "Checked",
+    "NotConvergedWarning",
+    "AttentionPath",
+    "ClusterHistory",
+    "Verdict",
+    "plot_claims",
+    "plot_clusters",
+    "plot_ranks",
+]
+
+
+@pytest.mark.parametrize("name", mf.__all__)
+def test_a_public_name_has_its_formula(name):
+    text = inspect.getdoc(getattr(mf, name))
+    assert ("$" in text) != (name in WORDS), f"{name}: a formula, or a place in WORDS"
+
+
+@pytest.mark.parametrize("name", [name for name in mf.__all__ if inspect.isfunction(getattr(mf, name))])
+def test_a_public_function_says_what_comes_back(name):
+    """With its shape, or the class that has it."""
+    text = inspect.getdoc(getattr(mf, name))
+    assert re.search(r"shape|\(n, d\)|number|`[A-Z]\w+`|law|axes|array|field|dataset", text), name
+
+
 CLASSES = [name for name in mf.__all__ if inspect.isclass(getattr(mf, name))]
 
 

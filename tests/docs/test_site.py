@@ -14,6 +14,7 @@ import meanformer as mf
 from docs.pages import DOCS, PAGES, ROOT, name_of, prose
 from test_package import ORDER
 
+MEMBERS = re.compile(r"^::: meanformer\.(\w+)\n    options:\n      members: \[(.*)\]$", re.MULTILINE)
 # Built by make and by this module; nothing of it is in the repository.
 BUILD = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir"]
 
@@ -37,7 +38,7 @@ class Loaded(HTMLParser):
         self.resources: list[str] = []
         self.links: list[str] = []
         self.anchors: set[str] = {""}
-        self.feed(page.read_text())
+        self.feed(page.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attrs):
         values = dict(attrs)
@@ -79,13 +80,13 @@ def test_links_lead_to_pages_and_anchors(site):
 def test_formulas_reach_mathjax(site):
     """No dollar is left over, in pages that have formulas and no prices."""
     for page in site.rglob("*.html"):
-        text = re.sub(r"<(pre|code|script|style)\b.*?</\1>", "", page.read_text(), flags=re.DOTALL)
+        text = re.sub(r"<(pre|code|script|style)\b.*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         text = re.sub(r'<(span|div) class="arithmatex">.*?</\1>', "", text, flags=re.DOTALL)
         assert "$" not in text, f"{page}: {text[max(0, text.find('$') - 80) : text.find('$') + 80]}"
 
 
 def test_the_command_line_and_the_references_are_filled_in(site):
-    cli, citing = ((site / name).read_text() for name in ("cli.html", "citing.html"))
+    cli, citing = ((site / name).read_text(encoding="utf-8") for name in ("cli.html", "citing.html"))
     for command in ("run", "resume", "report", "reproduce", "list", "init", "show", "compare", "cite", "bench"):
         assert f'id="meanformer-{command}"' in cli
     assert "sinkformers" in citing and "VERSION" not in citing
@@ -93,26 +94,27 @@ def test_the_command_line_and_the_references_are_filled_in(site):
 
 def test_the_api_pages_have_every_public_name_once(site):
     """In their sources; and each has come out as a heading with an anchor, with the text of its docstring."""
-    named = {
-        page: re.findall(r"^::: meanformer\.(\w+)$", page.read_text(), re.MULTILINE) for page in DOCS.glob("api/*")
-    }
+    pages = {page: page.read_text(encoding="utf-8") for page in DOCS.glob("api/*.md")}
+    named = {page: re.findall(r"^::: meanformer\.(\w+)$", text, re.MULTILINE) for page, text in pages.items()}
     assert sorted(name for names in named.values() for name in names) == sorted(mf.__all__)
     for page, names in named.items():
-        text = (site / "api" / f"{page.stem}.html").read_text()
-        for name in names:
-            assert f'id="meanformer.{name}"' in text, name
+        anchors = Loaded(site / "api" / f"{page.stem}.html").anchors
+        assert {f"meanformer.{name}" for name in names} <= anchors
+        for name, members in MEMBERS.findall(pages[page]):
+            missing = {f"meanformer.{name}.{member}" for member in members.split(", ")} - anchors
+            assert not missing
 
 
 def test_signatures_on_the_api_pages(site):
     """Constructors taken over by name show their arguments."""
-    text = re.sub(r"<[^>]+>", "", (site / "api" / "attention.html").read_text())
+    text = re.sub(r"<[^>]+>", "", (site / "api" / "attention.html").read_text(encoding="utf-8"))
     for kind in ("Softmax", "L2", "Linear", "Unnormalised"):
         assert f"{kind}(Q, K, V, tau=1.0" in text.replace("&quot;", '"'), kind
 
 
 def test_every_page_is_in_the_navigation():
     """mkdocs warns of the contrary; here: what it warns of is an error, so that this cannot be switched off unseen."""
-    settings = (ROOT / "mkdocs.yml").read_text()
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert re.search(r"^strict: true$", settings, re.MULTILINE)
     assert "omitted_files: warn" in settings and "anchors: warn" in settings
 
@@ -133,14 +135,22 @@ def test_links_to_files_of_the_repository_exist():
                 assert target.exists(), f"{name_of(page)}: {link}"
 
 
+def test_anchors_of_the_readme_exist(site):
+    """It is no page of the site, but its links go to pages that are."""
+    for page, anchor in re.findall(
+        r"\]\(docs/([\w/-]+)\.md#([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8")
+    ):
+        assert anchor in Loaded(site / f"{page}.html").anchors, f"{page}#{anchor}"
+
+
 def test_links_to_papers_are_well_formed():
     for page in PAGES:
-        for number in re.findall(r"arxiv\.org/abs/([^)}\s]*)", page.read_text()):
+        for number in re.findall(r"arxiv\.org/abs/([^)}\s]*)", page.read_text(encoding="utf-8")):
             assert re.fullmatch(r"\d{4}\.\d{4,5}", number), f"{name_of(page)}: {number}"
 
 
 def test_the_architecture_page_names_what_exists():
-    text = (DOCS / "architecture.md").read_text()
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     table = text[text.index("| part of") : text.index("`meanformer/__init__.py` holds")]
     first = [row.split("|")[1] for row in table.splitlines()[2:] if row]
     parts = [name.rstrip("/") for cell in first for name in re.findall(r"`([\w/]+)`", cell)]
@@ -152,13 +162,41 @@ def test_the_architecture_page_names_what_exists():
         assert (ROOT / "src/meanformer" / path).is_file(), path
 
 
-@pytest.mark.skipif(
+def browsed(address: str) -> str:
+    """What a browser makes of a page, when its scripts have run."""
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000", "--dump-dom"]
+    return subprocess.run(["chromium", *flags, address], capture_output=True, encoding="utf-8", timeout=180).stdout
+
+
+browser = pytest.mark.skipif(
     not shutil.which("chromium") and not os.environ.get("MEANFORMER_REQUIRE_BROWSER"), reason="needs chromium"
 )
+
+
+@browser
+def test_every_formula_is_well_formed(site):
+    """All of them on one page: MathJax leaves a mark where it cannot read one."""
+    formula = re.compile(r'<(?:span|div) class="arithmatex">(.*?)</(?:span|div)>', re.DOTALL)
+    formulas = {found for page in site.rglob("*.html") for found in formula.findall(page.read_text(encoding="utf-8"))}
+    assert len(formulas) > 1000
+    scripts = '<script src="assets/mathjax.js"></script><script src="assets/tex-svg.js"></script>'
+    page = site / "formulas.html"
+
+    def marks(texts) -> list[str]:
+        spans = "".join(f'<p><span class="arithmatex">{text}</span></p>' for text in texts)
+        page.write_text(f'<meta charset="utf-8">{scripts}{spans}', encoding="utf-8")
+        shown = browsed(page.as_uri())
+        page.unlink()
+        assert shown.count("<mjx-container") == len(texts)
+        return re.findall(r'data-mjx-error="[^"]*"|fill="red".{0,200}', shown)  # bad grammar, unknown names
+
+    assert marks([r"\(\fracc{1}{2}\)"]) and marks([r"\(\frac{1}\)"]) and not marks([r"\(\frac{1}{2}\)"])
+    assert marks(sorted(formulas)) == []
+
+
+@browser
 def test_a_browser_shows_formulas_and_finds_words_without_a_network(site):
     """The page as it is after its scripts have run: formulas are drawings, and the search has results."""
-    address = f"file://{site}/start.html?q=sinkhorn"
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
-    shown = subprocess.run(["chromium", *flags, address], capture_output=True, text=True, timeout=120).stdout
+    shown = browsed(f"{(site / 'start.html').as_uri()}?q=sinkhorn")
     assert shown.count("<mjx-container") > 10
     assert int(re.search(r"(\d+) matching documents", shown)[1]) > 3

@@ -230,3 +230,14 @@ def test_a_mean_is_followed_to_a_blow_up_of_saturating_fields():
     np.testing.assert_allclose(run.fate.time, 5.0, rtol=1e-7)
     assert np.isfinite(run.final.mean).all()
     np.testing.assert_allclose(run.final.mean[0], 1.0, rtol=1e-9)  # K V = 0: this coordinate stands still
+
+
+def test_a_factor_may_turn_while_the_covariance_stands_still():
+    """A + A^T = 0 and V = I: Sigma' = Sigma (A + A^T) Sigma = 0, though G L is not."""
+    A, I = np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]), np.eye(3)
+    g = mf.Gaussian(np.zeros(3), cov=[[2.0, 0.7, 0.1], [0.7, 1.0, -0.2], [0.1, -0.2, 0.5]])
+    for fate in (mf.flow(mf.Softmax(A, I, I), g, t1=jnp.inf).fate, mf.fates(mf.Softmax(A, I, I), g)[0]):
+        assert fate.kind == "CONVERGED" and fate.rank == 3
+        np.testing.assert_allclose(fate.limit, g.covariance, rtol=1e-14)
+    moving = A + np.diag([1.0, 0.0, 0.0])
+    assert mf.fates(mf.Softmax(moving, I, I), g)[0].kind == "BLEW_UP"

@@ -223,7 +223,7 @@ def test_limit_for_opposite_keys(kind):
     frozen = bounds.frozen_covariance(-Q.T @ Q, centred(L))
     close(late.covariance, frozen, 1e-4)
     assert np.linalg.matrix_rank(frozen) == 3
-    assert bounds.stationarity(np.eye(5), -Q.T @ Q, frozen) < 1e-14
+    assert bounds.stationarity(-Q.T @ Q, np.eye(5), frozen) < 1e-14
     assert bounds.rank_bound(-Q.T @ Q, np.eye(5)).rank == 3
 
 
@@ -263,11 +263,11 @@ def test_frozen_covariance_is_the_formula_with_inverses(rng):
 def test_stationarity(rng):
     # Isotropic: the range of Sigma is spanned by e_1, and (A e_1) . e_1 = 0. Stationary for every V.
     A, V, S = np.array([[0.0, 1.0], [2.0, 3.0]]), rng.normal(size=(2, 2)), np.diag([5.0, 0.0])
-    assert bounds.stationarity(V, A, S) == 0
-    assert bounds.stationarity(V, A, mf.Gaussian(np.zeros(2), factor=np.diag([5.0, 0.0]))) == 0
+    assert bounds.stationarity(A, V, S) == 0
+    assert bounds.stationarity(A, V, mf.Gaussian(np.zeros(2), factor=np.diag([5.0, 0.0]))) == 0
     np.testing.assert_allclose(bounds.stationarity(np.eye(1), np.eye(1), 3 * np.eye(1)), 1, rtol=1e-15)
     # d Sigma / dt = 2 diag(1, 0) of norm 2, and 2 |V| |A| |Sigma|^2 = 4 sqrt 2.
-    value = bounds.stationarity(np.diag([1.0, 0.0]), np.eye(2), np.eye(2))
+    value = bounds.stationarity(np.eye(2), np.diag([1.0, 0.0]), np.eye(2))
     np.testing.assert_allclose(value, 2 / (4 * np.sqrt(2)), rtol=1e-14)
     assert bounds.stationarity(np.eye(2), np.eye(2), np.zeros((2, 2))) == 0
 
@@ -287,14 +287,14 @@ def test_rank_bounds(rng):
 def test_blowup_bounds():
     for name in (name for name in BLOWUP if name.startswith(("Vpd", "VI"))):
         case = BLOWUP[name]
-        lower, upper = bounds.blowup_bounds(case["V"], case["A"], centred(case["L0"]))
+        lower, upper = bounds.blowup_bounds(case["A"], case["V"], centred(case["L0"]))
         assert lower <= case["t_star"] * (1 + 1e-12) and case["t_star"] <= upper
         assert np.isfinite(upper) or not name.startswith("Vpd")
     # Both are sharp for multiples of the identity.
-    lower, upper = bounds.blowup_bounds(2 * np.eye(3), 3 * np.eye(3), centred(np.eye(3)))
+    lower, upper = bounds.blowup_bounds(3 * np.eye(3), 2 * np.eye(3), centred(np.eye(3)))
     np.testing.assert_allclose((lower, upper), 1 / 12, rtol=1e-14)
-    assert bounds.blowup_bounds(np.eye(2), -np.eye(2), centred(np.eye(2))) == (0.5, np.inf)
-    assert bounds.blowup_bounds(np.eye(2), np.zeros((2, 2)), centred(np.eye(2))) == (np.inf, np.inf)
+    assert bounds.blowup_bounds(-np.eye(2), np.eye(2), centred(np.eye(2))) == (0.5, np.inf)
+    assert bounds.blowup_bounds(np.zeros((2, 2)), np.eye(2), centred(np.eye(2))) == (np.inf, np.inf)
 
 
 def test_bounds_on_random_definite_matrices(rng):
@@ -303,7 +303,7 @@ def test_bounds_on_random_definite_matrices(rng):
         basis = np.linalg.qr(rng.normal(size=(4, 4)))[0]
         V, A, S = ((basis * rng.uniform(0.1, 2, size=4)) @ basis.T for _ in range(3))
         g = mf.Gaussian(np.zeros(4), cov=(S + S.T) / 2)
-        lower, upper = bounds.blowup_bounds(V, A, g)
+        lower, upper = bounds.blowup_bounds(A, V, g)
         assert lower <= closed.softmax_blowup_time(A, g, V) <= upper < np.inf
 
 
@@ -384,7 +384,7 @@ BAD_CALLS = [
     (lambda: closed.l2_blowup_time([[1.0, 1]], [[1.0, 0]], np.diag([0.0, 1]), G2), ("Q V is not a multiple",)),
     (lambda: closed.l2_blowup_time(np.eye(2), np.eye(2), np.eye(2), G2), ("Q must match", "(1, 2)")),
     (lambda: bounds.conserved(np.diag([1.0, 0]), mf.Gaussian([0.0, 0], factor=[[1.0], [0]])), ("full rank", "frozen")),
-    (lambda: bounds.stationarity(np.eye(2), np.eye(3), np.eye(3)), ("V must match", "(3, 3)")),
+    (lambda: bounds.stationarity(np.eye(3), np.eye(2), np.eye(3)), ("V must match", "(3, 3)")),
     (lambda: bounds.rank_bound(np.ones((2, 3))), ("A must match", "(3, 3)")),
 ]
 

@@ -144,7 +144,7 @@ class AbstractLeaf(AbstractField):
     """A field that is not a combination of others."""
 
     not_gaussian: ClassVar[str | None] = "is not affine on Gaussian measures"
-    """Why the field does not preserve Gaussians; None if it does."""
+    """Why the field does not preserve Gaussians, going on after "it ..."; None if it does."""
     moved_by_mean: ClassVar[bool] = False
     r"""Whether $G$ depends on the mean, so that the covariance does not move on its own."""
     saturates: ClassVar[bool] = False

@@ -178,8 +178,8 @@ def _head(P: np.ndarray, weights: np.ndarray, threshold: float) -> tuple[Any, ..
 
 
 def attention_along(run: Any, every: int = 1, threshold: Any = 1e-3) -> AttentionPath:
-    """Rank, entropy and number of leaders of the attention matrices along a run of tokens, at every `every`-th save
-    time and the last one.
+    r"""Rank, entropy and number of leaders of the attention matrices $P(t)$ along a run of tokens, at every `every`-th
+    save time and the last one.
 
     The field acts on the tokens themselves, so a rescaled run is taken out of its frame first; times at which the
     tokens are then beyond the floating-point range are left out.

@@ -319,16 +319,18 @@ def paranormal_limit(
 
 
 def collapse_limit(run: Any, *, exponent: float = 0.1, mean: float = 0.01, horizon: float = 20.0) -> Verdict:
-    r"""Whether all tokens collapse to 0, the mean exponentially and the spread like $t^{-1/2}$, as a theorem says for
-    $V=-cI$, $c>0$, $A=A^\top\succ0$ (stated for $A=I$; coordinates $A^{1/2}x$ bring any such $A$ there).
+    r"""Whether all tokens collapse to 0, as a theorem says for $V=-cI$, $c>0$, $A=A^\top\succ0$ (stated for $A=I$;
+    coordinates $A^{1/2}x$ bring any such $A$ there), the mean exponentially and the spread like $t^{-1/2}$.
 
-    Between about half of the time and the end the radius
+    The rate is not from the theorem: it is that of a Gaussian, and of tokens near 0, where the field is linear to
+    leading order. In these coordinates $\dot\Sigma=-2c\Sigma^2$, so $\Sigma=(\Sigma_0^{-1}+2ct)^{-1}$. The criterion
+    asks for it: between about half of the time and the end the radius
 
     $$\max_i|A^{1/2}x_i(t)|\sim t^{-1/2},$$
 
-    up to `exponent`, and the mean ends below `mean` of the radius. The covariance goes like $(\Sigma_0^{-1}+2ct)^{-1}$,
-    so the unit of time is $1/c$, or $1/(c\sigma)$ for the least variance $\sigma<1$ of $A^{1/2}x$ at the start; a run
-    below `horizon` such units that does not show it is too short.
+    up to `exponent`, and the mean ends below `mean` of the radius. The unit of time is $1/c$, or $1/(c\sigma)$ for the
+    least variance $\sigma<1$ of $A^{1/2}x$ at the start; a run below `horizon` such units that does not show it is too
+    short.
 
     **Arguments:** a run of `mf.flow` from tokens, in either frame; the limits of the criterion.
 

@@ -265,10 +265,10 @@ def _check_multiple(kind: str, V: Array, matched: Array, M: Array, name: str, ex
 
 @dataclass(frozen=True, eq=False)
 class EnergyPath:
-    """The energy called `name` along a run (MATH f).
+    r"""The energy $E$ called `name` along a run (MATH f).
 
-    - `times`, `energy`, and `slope`, the derivative that the theory gives at these times (the dissipation), shape
-      `(T,)`;
+    - `times`, `energy`, and `slope`, the derivative $\dot E$ that the theory gives at these times (the dissipation),
+      shape `(T,)`;
     - `expected`: "descends" or "ascends", if the theory gives a sign, else None; `held`: whether the energy did,
       between all save times, up to `slack` of its size (None without a sign);
 

@@ -81,9 +81,10 @@ class ClusterHistory:
 
 
 def clusters_along(run: Any, tolerance: Any = 0.01, scale: str = "so far") -> ClusterHistory:
-    """Single-linkage clusters at each save time of a run of tokens, in the run's frame, and how long they have lasted.
+    r"""Single-linkage clusters at each save time of a run of tokens, in the run's frame, and how long they have lasted.
 
-    Tokens are linked at the distance `tolerance` times a diameter (of the bounding box, as in `mf.clusters`), which is
+    Tokens with $|x_i-x_j|\le\texttt{tolerance}\cdot D$ are linked, where the diameter $D$ (of the bounding box, as in
+    `mf.clusters`) is
 
     - `scale="so far"`: the largest until that time. A cloud that expands is measured by its present size, one that
       collapses by the size that it had: tokens that meet in one point end as one cluster;

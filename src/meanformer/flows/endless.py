@@ -130,7 +130,8 @@ class _Watch:
         self.looks, self.done = looks, 0
         self.rotation = np.eye(self.record.slopes.shape[2])
         self._look(seen, 0)
-        self.speed = unit_speed_of(*(np.asarray(a)[None] for a in (seen.Y, seen.F, seen.G)))
+        Y, F, G = (np.asarray(a)[None] for a in (seen.Y, seen.F, seen.G))
+        self.speed = unit_speed_of(Y, F, G, with_mean=self.with_mean)
         self.times, self.states = [np.zeros(1)], [np.asarray(self.march.Y)[None]]
         alive = stationary(self.record.singular[:, 0])
         still = self.speed == 0

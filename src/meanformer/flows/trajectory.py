@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._types import cast, is_traced
+from ..attention import CONVENTION
 from ..attention.schedule import breaks_of
 from ..diagnostics.clusters import Clusters, clusters
 from ..fate import Fate
@@ -194,7 +195,7 @@ class Trajectory(eqx.Module):
             "outcome": str(self.outcome),
             "field": type(self.field).__name__,
             "frame": type(getattr(self.system, "frame", Original())).__name__,
-            "convention": "logits Qx.Ky/tau, A = K^T Q acts on the query; tau divides the whole exponent",
+            "convention": CONVENTION,
             **({} if self.fate is None else {"fate": str(self.fate)}),
             **{key: value if isinstance(value, str) else float(value) for key, value in self.stats.items()},
         }
@@ -236,8 +237,9 @@ class Trajectory(eqx.Module):
     def animate(self, path: Any, **options: Any) -> Any:
         """An animation of the tokens, the Gaussian or the density, written to `path`: .gif, or .mp4 with ffmpeg.
 
-        Options: see `meanformer.plots.tokens.animate_run`, `meanformer.plots.moving.animate_gaussian_run` and
-        `meanformer.plots.moving.animate_density_run`.
+        Options: `frames=90` pictures, `fps=20` a second, `title`, `progress`; for tokens also `colour` ("clusters",
+        "positions", or colours), `coordinates` (one to three of them), `size`, and `view`, half the width. Returns the
+        path.
         """
         from ..plots.moving import animate_density_run, animate_gaussian_run
         from ..plots.tokens import animate_run

@@ -86,19 +86,19 @@ def conserved(A: Any, gaussian: Gaussian) -> np.ndarray:
     return solved.T @ solved
 
 
-def stationarity(V: Any, A: Any, Sigma: Any) -> float:
+def stationarity(A: Any, V: Any, Sigma: Any) -> float:
     r"""How far $\Sigma$ is from a fixed point of softmax attention, as a share of the largest speed:
 
     $$\frac{\|V\Sigma A\Sigma+\Sigma A^\top\Sigma V^\top\|_F}{2\,\|V\|_F\|A\|_F\|\Sigma\|_F^2}\in[0,1].$$
 
-    **Arguments:** `V`, `A` of shape `(d, d)`; `Sigma` a covariance `(d, d)` or a Gaussian.
+    **Arguments:** `A`, `V` of shape `(d, d)`; `Sigma` a covariance `(d, d)` or a Gaussian.
 
     **Returns:** a float; 0 for a fixed point.
 
     ```python
     A = jnp.diag(jnp.array([1.0, -1.0]))
-    assert mf.stationarity(jnp.eye(2), A, jnp.ones((2, 2))) == 0  # Sigma A Sigma = 0
-    assert mf.stationarity(jnp.eye(2), A, jnp.eye(2)) > 0.3
+    assert mf.stationarity(A, jnp.eye(2), jnp.ones((2, 2))) == 0  # Sigma A Sigma = 0
+    assert mf.stationarity(A, jnp.eye(2), jnp.eye(2)) > 0.3
     ```
 
     MATH e.4.
@@ -165,7 +165,7 @@ class BlowupBounds(NamedTuple):
     upper: float
 
 
-def blowup_bounds(V: Any, A: Any, gaussian: Gaussian) -> BlowupBounds:
+def blowup_bounds(A: Any, V: Any, gaussian: Gaussian) -> BlowupBounds:
     r"""Bounds on the blow-up time of softmax attention from a Gaussian,
 
     $$\frac1{2\|V\|\|A\|\|\Sigma_0\|}\le t^*\le
@@ -174,7 +174,7 @@ def blowup_bounds(V: Any, A: Any, gaussian: Gaussian) -> BlowupBounds:
     The upper bound needs symmetric $V,A\succ0$; it is `inf` otherwise, and then there need not be a blow-up. Norms are
     spectral.
 
-    **Arguments:** `V`, `A` of shape `(d, d)`, with the temperature in `A`: `field.A / field.tau`; a single Gaussian.
+    **Arguments:** `A`, `V` of shape `(d, d)`, with the temperature in `A`: `field.A / field.tau`; a single Gaussian.
 
     **Returns:** a pair of floats, `lower` and `upper`.
 

@@ -106,11 +106,18 @@ def turned(Y: np.ndarray, with_mean: bool) -> tuple[np.ndarray, np.ndarray]:
         return np.concatenate([factor @ O, Y[:, :, factor.shape[2] :]], axis=2), O
 
 
-def unit_speed_of(Y: np.ndarray, F: np.ndarray, G: np.ndarray) -> np.ndarray:
-    r"""$\gamma(0)=\|F\|/\|Y\|$, and 0 where nothing moves but by rounding: such a start is stationary."""
-    norms = [np.sqrt((a**2).sum(axis=(1, 2))) for a in (F, Y, G)]
+def unit_speed_of(Y: np.ndarray, F: np.ndarray, G: np.ndarray, *, with_mean: bool = False) -> np.ndarray:
+    r"""$\gamma(0)=\|F\|/\|Y\|$, and 0 where nothing moves but by rounding: such a start is stationary.
+
+    Without the mean among its columns $Y$ is a factor of $\Sigma$. It may turn while $\Sigma=YY^\top$ stands still:
+    $\dot\Sigma=FY^\top+YF^\top=0$, and then for ever, since $G$ depends on $\Sigma$ alone.
+    """
+    speed, size, gain = (np.sqrt((a**2).sum(axis=(1, 2))) for a in (F, Y, G))
     with np.errstate(all="ignore"):
-        return np.where(norms[0] > 1e-14 * norms[1] * norms[2], norms[0] / norms[1], 0.0)
+        half = (F / speed[:, None, None]) @ (Y / size[:, None, None]).transpose(0, 2, 1)
+        moved = np.sqrt(((half + half.transpose(0, 2, 1)) ** 2).sum(axis=(1, 2)))
+        moves = (speed > 1e-14 * size * gain) & (with_mean | (moved > 1e-14))
+        return np.where(moves, speed / size, 0.0)
 
 
 def stationary(singular: np.ndarray) -> np.ndarray:

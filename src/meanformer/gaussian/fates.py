@@ -40,7 +40,8 @@ def fates(
     max_steps: int = BUDGET,
     progress: bool | None = None,
 ) -> Fates:
-    """The fates of many Gaussian runs, each marched until its fate is known.
+    r"""The fates of many Gaussian runs: each covariance $\Sigma=LL^\top$ is marched, $\dot L=GL$, until its fate is
+    known.
 
     **Arguments:**
 
@@ -266,7 +267,7 @@ class _Pool:
         for name, values in look(t, Y, F, dF, G, factor).items():
             getattr(self.record, name)[rows, number] = values
         if number == 0:
-            self.unit_speed[rows] = unit_speed_of(Y, F, G)
+            self.unit_speed[rows] = unit_speed_of(Y, F, G, with_mean=self.with_mean)
 
     def _stationary(self) -> None:
         still = self.unit_speed == 0

@@ -8,6 +8,7 @@ BIBTEX: dict[str, str] = {
   title   = {meanformer: the dynamics of deep transformers, as a flow of measures},
   author  = {{The meanformer developers}},
   version = {VERSION},
+  year    = {2026},
   license = {Apache-2.0}
 }""",
     "castin2025": """@article{castin2025,

@@ -8,8 +8,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ..attention import CONVENTION
+
 PACKAGES = ("meanformer", "jax", "jaxlib", "equinox", "diffrax", "numpy", "scipy", "zarr")
-CONVENTION = "logits Qx.Ky/tau, A = K^T Q acts on the query; tau (Sinkhorn: eps) divides the whole exponent"
 
 
 def provenance() -> dict[str, Any]:

@@ -227,22 +227,30 @@ def continuous(make) -> float:
     return worst
 
 
+def exchanged(cloud):
+    """The first and the last token change places, with their weights: the same measure, but for positions."""
+    order = [N - 1, *range(1, N - 1), 0]
+    return changed(cloud, cloud.points[np.array(order)], cloud.weights[np.array(order)])
+
+
 def lipschitz(make) -> float:
-    """How much the field changes with the measure beyond the constant; infinite if there is no constant."""
+    """By how much the field at the positions of the tokens changes beyond the constant times W_1, as tokens are moved
+    or exchanged, in units of the field; infinite if there is no constant.
+    """
     worst = 0.0
-    for cloud, (Q, K, V), _, rng in draws():
+    for cloud, (Q, K, V), x, rng in draws():
         field = make(Q, K, V)
-        near = changed(cloud, cloud.points + 0.01 * rng.normal(size=(N, D)))
-        R = max(float(cloud.radius), float(near.radius))
+        moved = changed(cloud, cloud.points + 0.01 * rng.normal(size=(N, D)))
+        R = max(float(cloud.radius), float(moved.radius), float(np.linalg.norm(x, axis=1).max()))
         constants = mf.lipschitz_constants(field, R)
         if constants is None or constants.mu is None:
             return np.inf
-        queries = np.asarray(cloud.points)
-        # All queries see all tokens: under a mask the measures are then the whole ones.
-        change = [np.asarray(field(mu, queries, s=np.ones(N))) for mu in (cloud, near)]
-        speed = np.linalg.norm(change[0] - change[1], axis=1).max()
-        assert speed > 0
-        worst = max(worst, speed / (float(constants.mu) * mf.wasserstein(cloud, near, p=1)) - 1)
+        here = at(field, cloud, x)
+        for other in (moved, exchanged(cloud)):
+            change = np.linalg.norm(at(field, other, x) - here, axis=1).max()
+            assert change > 0 or other is not moved
+            excess = change - float(constants.mu) * mf.wasserstein(cloud, other, p=1)
+            worst = max(worst, float(excess / np.abs(here).max()))
     return worst
 
 
@@ -329,14 +337,13 @@ FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "global": (("softmax", "L2", "sigmoid", "hardmax"), ("linear",)),
     "affine": (("linear",), ("softmax",)),
     "continuous": (("softmax", "L2", "sigmoid"), ("hardmax",)),
-    "Lipschitz": (("softmax", "L2", "linear"), ("hardmax",)),
 }
 
 
 @cache
 def matrix() -> dict[tuple[str, str], str]:
     """The cells of the page, by the bold word of their row and by their column."""
-    lines = (DOCS / "attention" / "index.md").read_text().splitlines()
+    lines = (DOCS / "attention" / "index.md").read_text(encoding="utf-8").splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("| property |"))
     table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[start:] if line.startswith("|")]
     assert tuple(table[0][1:]) == COLUMNS
@@ -403,3 +410,61 @@ def test_cell(row, column):
     else:
         assert cell == f"if {hypothesis}"
         assert max(with_it) <= HOLDS and min(without) >= FAILS
+
+
+def seen_at(cloud, s: float):
+    """The law of the tokens that a query at position s sees."""
+    weights = np.where(np.asarray(cloud.positions) <= s, cloud.weights, 0)
+    return mf.PointCloud(cloud.points, weights / weights.sum())
+
+
+@pytest.mark.parametrize("kind", ["softmax", "L2", "linear"])
+def test_under_a_mask_the_constant_is_that_of_the_visible_tokens(kind):
+    """What the page says of masked fields: the constant holds for the law that a query sees, at each position."""
+    for cloud, (Q, K, V), x, rng in draws():
+        field = masked(KINDS[kind])(Q, K, V)
+        moved = changed(cloud, cloud.points + 0.01 * rng.normal(size=(N, D)))
+        others = moved, exchanged(cloud)
+        R = max(*(float(c.radius) for c in (cloud, moved)), float(np.linalg.norm(x, axis=1).max()))
+        L = float(mf.lipschitz_constants(field, R).mu)
+        for other in others:
+            change = np.linalg.norm(at(field, other, x) - at(field, cloud, x), axis=1)
+            seen = [mf.wasserstein(seen_at(cloud, s), seen_at(other, s), p=1) for s in np.asarray(cloud.positions)]
+            assert (change <= L * np.array(seen) + 1e-12).all() and change.max() > 0
+
+
+def test_under_a_mask_the_first_token_is_not_held_by_the_distance_of_the_measures():
+    """Almost without logits, L_mu is almost 1: the first token moves by 0.01, and W_1 is a sixth of that."""
+    I = np.eye(D)
+    field, (cloud, *_) = masked(mf.Softmax)(0.01 * I, 0.01 * I, I), next(draws())
+    cloud = changed(cloud, weights=np.full(N, 1 / N))
+    other = changed(cloud, cloud.points + 0.01 * np.eye(N, D) * [1, 0])
+    change = np.linalg.norm(at(field, other) - at(field, cloud), axis=1)
+    L, distance = float(mf.lipschitz_constants(field, 3.0).mu), mf.wasserstein(cloud, other, p=1)
+    np.testing.assert_allclose([change[0], distance], [0.01, 0.01 / N], rtol=1e-9)
+    assert L < 1.01 and change[0] > 5.9 * L * distance
+    # The conditional distance at p = 1 is no larger here, so that p > 1 and an average over positions are needed.
+    np.testing.assert_allclose(mf.conditional_wasserstein(cloud, other, p=1), distance, rtol=1e-9)
+
+
+@pytest.mark.parametrize("d", [2, 3, 4])
+def test_symmetric_derivatives_of_softmax_ask_for_values_of_the_transpose(d):
+    """V C A = A^T C V^T for all symmetric C, a linear system for V: solved by V = c A^T alone if A has rank 2 or more,
+    by a w^T for any w if A^T = a b^T, and by all V if A = 0.
+    """
+    rng = np.random.default_rng(d)
+    units = np.eye(d * d).reshape(-1, d, d)
+    symmetric = [C + C.T for C in units]
+    for rank in range(d + 1):
+        A = rng.normal(size=(d, rank)) @ rng.normal(size=(rank, d))
+        defects = [np.ravel([V @ C @ A - (V @ C @ A).T for C in symmetric]) for V in units]
+        _, sizes, rows = np.linalg.svd(np.array(defects).T)
+        solutions = rows[sizes <= 1e-10]
+        assert len(solutions) == {0: d * d, 1: d}.get(rank, 1)
+        if rank == 1:  # all have the range of A^T
+            stacked = np.concatenate([A.T, *solutions.reshape(-1, d, d)], axis=1)
+            assert np.linalg.matrix_rank(stacked, tol=1e-9) == 1
+        if rank > 1:
+            alignment = abs(solutions[0] @ A.T.ravel()) / np.linalg.norm(A)
+            assert alignment == pytest.approx(1, abs=1e-12)
+    assert sizes.min() < 1e-10 < 1e-3 < np.sort(sizes)[1]  # full rank: a clear gap

@@ -142,7 +142,7 @@ def test_the_example_runs_and_its_results_hold(path, tmp_path, monkeypatch, caps
 
 def test_examples_say_how_they_are_run_and_where_their_picture_goes():
     for path in EXAMPLES:
-        code = path.read_text()
+        code = path.read_text(encoding="utf-8")
         words = code.split('"""')[1]
         assert f"python examples/{path.name}" in words
         (out,) = re.findall(r'"--out", type=Path, default=Path\("([^"]+)"\)', code)

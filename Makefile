@@ -53,7 +53,7 @@ typecheck: $(VENV)/.dev ## check types
 
 clean: ## remove .venv, caches and builds (runs/ is kept)
 	rm -rf $(VENV) $(VENV)-bench build dist site .hypothesis .pytest_cache .ruff_cache
-	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+	find src tests docs examples benchmarks -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # Stamps, so that a second `make` installs nothing unless pyproject.toml has changed.
 $(VENV)/.made:

@@ -4,14 +4,13 @@ python docs/pictures/attention.py --out docs/img
 """
 
 import argparse
-import io
 from pathlib import Path
 
 import jax.numpy as jnp
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
-from PIL import Image
+import small
 
 import meanformer as mf
 from meanformer.plots.style import INK, PALETTE, SOFT, style
@@ -108,7 +107,7 @@ def one_kind(name, out):
     bar.set_label("speed", fontsize=9)
     bar.outline.set_visible(False)
     figure.suptitle(title, fontsize=10.5, family="DejaVu Sans Mono")
-    save(figure, out / f"attention_{name}.png", 96)
+    small.save(figure, out / f"attention_{name}.png", dpi=96)
 
 
 def all_kinds(out):
@@ -120,18 +119,7 @@ def all_kinds(out):
         framed(axes)
         axes.set(xticks=[], yticks=[])
         axes.set_title(name, fontsize=10)
-    save(figure, out / "attention_all.png", 96, few_colours=True)
-
-
-def save(figure, path, dpi, few_colours=False):
-    """Write the figure; few colours make a small file, but small dots lose theirs."""
-    page = io.BytesIO()
-    figure.savefig(page, dpi=dpi, facecolor="white")
-    plt.close(figure)
-    picture = Image.open(page).convert("RGB")
-    picture = picture.quantize(256, dither=Image.Dither.NONE) if few_colours else picture
-    picture.save(path, optimize=True)
-    print(path)
+    small.save(figure, out / "attention_all.png", dpi=96)
 
 
 def main():
@@ -139,7 +127,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/img"), help="folder of the pictures")
     out = parser.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
     with style(), mpl.rc_context({"figure.facecolor": "white", "axes.facecolor": "white"}):
         for name in KINDS:
             one_kind(name, out)

@@ -5,7 +5,6 @@ python docs/pictures/concepts.py --out docs/img --only fields    # one: clusters
 """
 
 import argparse
-import io
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,14 @@ import jax.numpy as jnp
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import small
 from matplotlib.patches import Ellipse
-from PIL import Image
 
 import meanformer as mf
 from meanformer.plots import style
 from meanformer.plots.densities import INK_MAP
 
 WHITE = {"figure.facecolor": "white", "savefig.facecolor": "white", "axes.facecolor": "white"}
-DPI = 100
-COLOURS = 200  # as many are enough, and the files are small
 
 
 def clusters() -> Any:
@@ -147,19 +144,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/img"), help="the folder")
     parser.add_argument("--only", choices=PICTURES, help="one picture")
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
     for name in PICTURES if options.only is None else (options.only,):
         file, draw = PICTURES[name]
         with ExitStack() as stack:
             stack.enter_context(style.style())
             stack.enter_context(mpl.rc_context(WHITE))
-            figure = draw()
-            path = options.out / f"{file}.png"
-            page = io.BytesIO()
-            figure.savefig(page, dpi=DPI, facecolor="white")
-            Image.open(page).convert("RGB").quantize(COLOURS).save(path, optimize=True)
-            plt.close(figure)
-        print(f"picture: {path} ({path.stat().st_size / 1000:.0f} kB)")
+            small.save(draw(), options.out / f"{file}.png")
 
 
 if __name__ == "__main__":

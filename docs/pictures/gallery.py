@@ -6,27 +6,22 @@
 
 Below each command of the gallery a comment names the file which it writes: `meanformer run sigmoid`, and below it `#
 runs/sigmoid/figures/paths.svg`. Commands run in the folder `--work`, by default the repository; one whose file is there
-already is not run again, unless `--again`. The file becomes the picture: a PNG with 256 colours and at most 120 kB (an
-SVG through a Chromium), a GIF as it is.
+already is not run again, unless `--again`. The file becomes the picture: a small PNG (small.py), a GIF as it is; those
+of the pages of reproductions (repro_*) as reproductions.py makes them.
 """
 
 import argparse
-import io
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from matplotlib import colors
-from PIL import Image
-
-from meanformer.plots import style
+import reproductions
+import small
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -34,12 +29,8 @@ PAGE = DOCS / "gallery.md"
 IMAGE = re.compile(r"!\[([^\]]*)\]\((img/[^)]+)\)")
 FENCE = re.compile(r"^ *```console\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
-MOST_BYTES = 120_000
 # The picture of the first page is larger.
 MORE_BYTES = {"tour.png": 600_000}
-# Pixels for a CSS pixel, the first with which the picture is small enough; the column of a page has some 850 of these.
-SCALES = (1.6, 1.4, 1.2, 1.0, 0.85, 0.7)
-WIDEST = 1300
 
 
 class Entry(NamedTuple):
@@ -73,55 +64,12 @@ def run(command: str, work: Path) -> None:
 
 def place(source: Path, picture: Path) -> None:
     """Make the picture of the file that the command wrote."""
-    picture.parent.mkdir(parents=True, exist_ok=True)
     if source.suffix == ".gif":
         shutil.copyfile(source, picture)
-        return
-    for scale in SCALES:
-        content = as_png(rendered(source, scale) if source.suffix == ".svg" else resized(source, scale))
-        if len(content) <= MORE_BYTES.get(picture.name, MOST_BYTES):
-            break
-    picture.write_bytes(content)
-
-
-def as_png(image: Image.Image) -> bytes:
-    """The bytes of a PNG on white, with 256 colours, which are enough for our figures."""
-    written = io.BytesIO()
-    # The paper of our figures is not quite white: divided by its colour, it is.
-    white = np.asarray(image, np.float64) * (1 / np.array(colors.to_rgb(style.PAPER)))
-    few = Image.fromarray(np.clip(white, 0, 255).round().astype(np.uint8)).quantize(256, dither=Image.Dither.NONE)
-    few.save(written, "PNG", optimize=True)
-    return written.getvalue()
-
-
-def resized(source: Path, scale: float) -> Image.Image:
-    """A picture of at most so many pixels; never a larger one."""
-    with Image.open(source) as image:
-        image = image.convert("RGB")
-    width = min(image.width, int(WIDEST * scale / SCALES[0]))
-    return image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
-
-
-def rendered(source: Path, scale: float) -> Image.Image:
-    """An SVG as pixels."""
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        sys.exit(f"{source} is an SVG, and there is no Chromium to draw it")
-    sizes = re.search(r'<svg[^>]*\bwidth="([\d.]+)pt"[^>]*\bheight="([\d.]+)pt"', source.read_text())
-    if sizes is None:
-        sys.exit(f"{source} does not say how large it is")
-    width, height = (round(float(size) * 96 / 72) for size in sizes.groups())
-    scale = min(scale, WIDEST / width)
-    with tempfile.TemporaryDirectory() as folder:
-        page, shot = Path(folder) / "page.html", Path(folder) / "shot.png"
-        page.write_text(
-            f'<body style="margin:0"><img src="{source.resolve().as_uri()}" width="{width}" height="{height}">'
-        )
-        options = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--screenshot={shot}"]
-        options += [f"--window-size={width},{height}", f"--force-device-scale-factor={scale:.3f}"]
-        subprocess.run([browser, *options, page.as_uri()], check=True, capture_output=True, timeout=120)
-        with Image.open(shot) as image:
-            return image.convert("RGB")
+    elif picture.name.startswith("repro_"):
+        reproductions.draw(source, picture)
+    else:
+        small.convert(source, picture, most=MORE_BYTES.get(picture.name, small.MOST_BYTES))
 
 
 def main() -> None:
@@ -134,7 +82,7 @@ def main() -> None:
     options = parser.parse_args()
     chosen = [
         entry
-        for entry in entries(PAGE.read_text())
+        for entry in entries(PAGE.read_text(encoding="utf-8"))
         if not options.words or any(word in Path(entry.picture).name for word in options.words)
     ]
     if not chosen:
@@ -153,9 +101,10 @@ def main() -> None:
             run(entry.command, ROOT if direct else options.work)
             done.add(entry.command)
         if not direct:
-            place(source, DOCS / entry.picture)
-        size = (DOCS / entry.picture).stat().st_size
-        print(f"{entry.picture}: {size / 1000:.0f} kB, from {entry.source}", flush=True)
+            try:
+                place(source, DOCS / entry.picture)
+            except small.NoBrowserError as error:
+                sys.exit(str(error))
 
 
 if __name__ == "__main__":

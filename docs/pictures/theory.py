@@ -5,13 +5,12 @@ python docs/pictures/theory.py --only density     # one: bounds, clusters, densi
 """
 
 import argparse
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
+import small
 
 import meanformer as mf
 
@@ -56,17 +55,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/img"), help="the folder")
     parser.add_argument("--only", choices=PICTURES, help="one picture")
     options = parser.parse_args()
-    spec = importlib.util.spec_from_file_location("gallery", Path(__file__).with_name("gallery.py"))
-    assert spec is not None and spec.loader is not None
-    gallery = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(gallery)
     for name in PICTURES if options.only is None else (options.only,):
-        figure, path = PICTURES[name]().figure, options.out / f"theory_{name}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=110)
-        plt.close(figure)
-        gallery.place(path, path)
-        print(f"picture: {path} ({path.stat().st_size / 1000:.0f} kB)", flush=True)
+        small.save(PICTURES[name]().figure, options.out / f"theory_{name}.png", dpi=110)
 
 
 if __name__ == "__main__":

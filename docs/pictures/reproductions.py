@@ -1,31 +1,28 @@
-"""`python -m benchmarks.reproductions FOLDER ...`: writes docs/reproductions from folders of `meanformer reproduce`.
+"""Write docs/reproductions, and its pictures, from folders of `meanformer reproduce`.
 
-Each folder gives a page with all claims, and its lines of the table on the front page. Pictures are drawn from the
-figures of the folder, as small PNG files; those that are vectors need `chromium`, and without it are not drawn.
+python docs/pictures/reproductions.py runs/castin2025 runs/geshkovski2023
+
+Each folder gives a page with all claims, and its lines of the table on the front page. Pictures (docs/img/repro_*) are
+drawn from the figures of the folder; those that are vectors need a Chromium, and without one are left as they are.
 """
 
 import argparse
 import json
 import re
-import shutil
-import subprocess
-import tempfile
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
+import small
 
 from meanformer.report.page import number_text
 
-from .report import table_lines
-
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1]
 VERDICTS = ("holds", "misleads", "undecided", "fails")
-BEGIN, END = "<!-- written by benchmarks.reproductions -->", "<!-- end -->"
+BEGIN, END = "<!-- written by docs/pictures/reproductions.py -->", "<!-- end -->"
 # The figure that is shown of an item, by its name in the folder; other items have none on the page.
 SHOWN = {
     "castin2025": {
@@ -39,8 +36,7 @@ SHOWN = {
     },
     "geshkovski2023": {"B1": "polytope_2d", "B3": "boolean_attention", "B4": "integrator"},
 }
-SIZE, LARGEST = (1000, 760), 120_000
-PAPER = (252, 251, 248)  # the background of our figures, which is white on the site
+SIZE = (1000, 760)  # pixels at most
 
 _FORMULA = re.compile(r"(\$[^$]+\$)")
 # Words of claims that were written for a terminal.
@@ -136,9 +132,9 @@ def shown(key: str, item: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """A table, whose cells have no bars left."""
+    """A table in Markdown, whose cells have no bars left."""
     assert not any("|" in cell for row in rows for cell in row), "a bar would cut a cell"
-    return table_lines(head, rows)
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
 
 
 def picture_name(key: str, item: str) -> str:
@@ -166,7 +162,7 @@ def page(run: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         f"Computed on {run['created'][:10]}, with seed {run['seed']}, on {run['machine']}, in"
         f" {took} summed over the items. Versions: {versions}."
         f" Commits, with the items that each computed (+: with changes): {commits}. This page is written by"
-        " `python -m benchmarks.reproductions`."
+        " `docs/pictures/reproductions.py`."
     )
     lines = [f"# {paper['title']}", "", paragraph(first), ""]
     if run["quick"]:
@@ -202,72 +198,48 @@ def summary_lines(all_results: Sequence[Mapping[str, Any]]) -> list[str]:
     return table(["paper", "item", "what", *VERDICTS], rows)
 
 
-def draw(figure: Path, out: Path) -> bool:
-    """The picture of a figure, in few colours; False if there is no browser to draw a vector."""
-    with tempfile.TemporaryDirectory() as folder:
-        image = figure
-        if figure.suffix == ".svg":
-            browser = shutil.which("chromium")
-            if browser is None:
-                return False
-            image = Path(folder) / "picture.png"
-            _shot(figure, image, browser, Path(folder))
-        with Image.open(image) as opened:
-            opened = opened.convert("RGB")
-            scale = min(limit / side for limit, side in zip(SIZE, opened.size, strict=True))
-            small = opened.resize([round(scale * side) for side in opened.size], Image.Resampling.LANCZOS)
-    pixels = np.asarray(small, np.float64) * (255 / np.array(PAPER, np.float64))
-    white = Image.fromarray(np.clip(pixels, 0, 255).round().astype(np.uint8))
-    for colours in (256, 128, 64, 32):
-        few = white.quantize(colours, method=Image.Quantize.MEDIANCUT, kmeans=1, dither=Image.Dither.NONE)
-        few.save(out, optimize=True)
-        if out.stat().st_size <= LARGEST:
-            break
-    return True
-
-
-def _shot(figure: Path, out: Path, browser: str, folder: Path) -> None:
-    """A vector, drawn by a browser at twice the size that is needed."""
-    box = re.findall(r'<svg[^>]* viewBox="0 0 ([\d.]+) ([\d.]+)"', figure.read_text()[:2000])[0]
-    width, height = (float(side) for side in box)
-    tall = round(height * SIZE[0] / width)
-    style = "margin:0;display:block"
-    html = folder / "picture.html"
-    html.write_text(f'<body style="{style}"><img src="{figure.resolve().as_uri()}" width="{SIZE[0]}" style="{style}">')
-    command = [browser, "--headless", "--no-sandbox", "--hide-scrollbars", "--force-device-scale-factor=2"]
-    command += [f"--window-size={SIZE[0]},{tall}", f"--screenshot={out}", html.as_uri()]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+def draw(figure: Path, picture: Path) -> None:
+    """Write the picture of a figure as the page has it; the gallery has the same one."""
+    small.convert(figure, picture, SIZE)
 
 
 def write(folders: Sequence[Path], docs: Path = DOCS) -> list[Path]:
     """Write the pages of the folders, the tables of the front page and the pictures; returns what was written."""
     written, all_results = [], []
     for folder in folders:
-        run, results = (json.loads((folder / name).read_text()) for name in ("run.json", "results.json"))
+        run, results = (
+            json.loads((folder / name).read_text(encoding="utf-8")) for name in ("run.json", "results.json")
+        )
         key = results["paper"]["key"]
         out = docs / "reproductions" / f"{key}.md"
-        out.write_text(page(run, results))
+        out.write_text(page(run, results), encoding="utf-8", newline="\n")
         written.append(out)
         all_results.append(results)
         for item in results["items"]:
             figure, picture = shown(key, item), docs / "img" / picture_name(key, item["id"])
-            if figure is not None and draw(folder / figure["file"], picture):
-                written.append(picture)
+            if figure is not None:
+                try:
+                    draw(folder / figure["file"], picture)
+                    written.append(picture)
+                except small.NoBrowserError as error:
+                    print(f"{picture} is left as it is: {error}", file=sys.stderr)
     index = docs / "reproductions" / "index.md"
-    before, _, rest = index.read_text().partition(BEGIN)
+    before, _, rest = index.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
-    index.write_text("\n".join([before + BEGIN, "", *summary_lines(all_results), "", END]) + after)
+    lines = [before + BEGIN, "", *summary_lines(all_results), "", END]
+    index.write_text("\n".join(lines) + after, encoding="utf-8", newline="\n")
     return [*written, index]
 
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.reproductions", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path, help="folders of `meanformer reproduce`, all of them at once")
-    parser.add_argument("--docs", type=Path, default=DOCS)
+    parser.add_argument("--docs", type=Path, default=DOCS, help="the folder of the documentation")
     options = parser.parse_args()
     for path in write(options.folders, options.docs):
-        print(f"{path.stat().st_size:>8} {path}")
+        if path.suffix == ".md":  # small.py tells of the pictures
+            print(path)
 
 
 if __name__ == "__main__":

@@ -165,8 +165,9 @@ def main() -> None:
     runs = gallery(begin, out, kinds)
     save(runs["softmax", "to a line"][3].plot(), out / "gaussian_ellipses.png")
     rng = np.random.default_rng(0)
-    Q, L = rng.standard_normal((2, 4)), rng.standard_normal((4, 4))
-    run = mf.flow(mf.Softmax(Q, -Q, np.eye(4)), mf.Gaussian(np.zeros(4), factor=L), t1=jnp.inf)
+    d = 2 if options.quick else 4  # in the plane the gallery has compiled it
+    Q, L = rng.standard_normal((2, d)), rng.standard_normal((d, d))
+    run = mf.flow(mf.Softmax(Q, -Q, np.eye(d)), mf.Gaussian(np.zeros(d), factor=L), t1=jnp.inf)
     save(mf.plot_spectrum(run), out / "gaussian_spectrum.png")
     rank_histogram(out, *([(3,), 20] if options.quick else []))
     print(f"The pictures are in {out.resolve()}")

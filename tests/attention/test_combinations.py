@@ -229,16 +229,16 @@ def test_masked_heads_and_sums():
 def test_matrix(kind):
     """Shape, entries, and that it reproduces the velocity, on the tokens and off them."""
     z = Setting(7)
-    bias = np.array([0.3, -0.2])
-    field = z.field(kind, value_bias=bias)
-    q, own, keys = (dense.rows(M, a) for M, a in ((z.Q, z.x), (z.Q, z.X), (z.K, z.X)))
+    bq, bk, bv = z.rng.normal(size=(3, 2))  # all of them, as above: the field is compiled already
+    field = z.field(kind, query_bias=bq, key_bias=bk, value_bias=bv)
+    q, own, keys = (dense.rows(M, a) + b for M, a, b in ((z.Q, z.x, bq), (z.Q, z.X, bq), (z.K, z.X, bk)))
     P = field.matrix(z.cloud, z.x)
     assert P.shape == (6, 6)
     assert error(P, dense.matrix(kind, q, keys, z.w, z.tau, z.b, own)) <= accuracy(kind)
     assert not np.asarray(P[:, 2]).any()  # the token of weight zero
-    assert error(P @ jnp.asarray(z.X @ z.V.T + bias), field(z.cloud, z.x)) <= accuracy(kind)
+    assert error(P @ jnp.asarray(z.X @ z.V.T + bv), field(z.cloud, z.x)) <= accuracy(kind)
     on = field.matrix(z.cloud)
-    assert error(on @ jnp.asarray(z.X @ z.V.T + bias), mf.velocity(field, z.cloud)) <= accuracy(kind)
+    assert error(on @ jnp.asarray(z.X @ z.V.T + bv), mf.velocity(field, z.cloud)) <= accuracy(kind)
 
 
 @most_kinds
@@ -304,13 +304,17 @@ def test_dtypes(kind):
     assert got.dtype == jnp.float32
     assert error(got, z.dense(kind, z.X)) <= 2e-4
     if kind not in SINKHORN:
-        assert narrow(cloud, z.x).dtype == jnp.float64
-        assert narrow(z.cloud, z.x.astype(single)).dtype == jnp.float64
-        assert z.field(kind)(cloud, z.x.astype(single)).dtype == jnp.float64
         whole = golden.make(kind, [[1, 0], [0, 1]], [[1, 0], [0, 1]], [[1, 0], [0, 1]])
         assert whole.Q.dtype == jnp.float64
-        assert mf.velocity(whole, mf.PointCloud([[1, 2], [3, 4]])).dtype == jnp.float64
-        assert narrow.matrix(cloud).dtype == jnp.float32
+        wide = (
+            lambda: narrow(cloud, z.x),
+            lambda: narrow(z.cloud, z.x.astype(single)),
+            lambda: z.field(kind)(cloud, z.x.astype(single)),
+            lambda: mf.velocity(whole, mf.PointCloud([[1, 2], [3, 4]])),
+        )
+        # Traced here, not computed.
+        assert [jax.eval_shape(call).dtype for call in wide] == [jnp.float64] * 4
+        assert jax.eval_shape(lambda: narrow.matrix(cloud)).dtype == jnp.float32
 
 
 # Sums, multiples, times
@@ -471,7 +475,7 @@ def test_dtypes_of_schedules_and_norms():
         mf.PostNorm(mf.Softmax(M, M, M), mf.RMSNorm()),
         0.5 * mf.Causal(mf.Softmax(M, M, M)) + mf.Affine(M),
     ):
-        assert mf.velocity(field, cloud.with_positions()).dtype == jnp.float32
+        assert jax.eval_shape(lambda f=field: mf.velocity(f, cloud.with_positions())).dtype == jnp.float32
 
 
 class Plain(mf.AbstractAttention):
@@ -502,7 +506,7 @@ def test_a_kind_of_a_user_sees_what_ours_sees(wrapped):
 
 
 def test_a_field_on_a_density_looks_at_its_cells():
-    rho = mf.to_density(mf.Gaussian(mean=[0.2], cov=[[0.3]]), cells=12)
+    rho = mf.Density(np.linspace(0.5, 1.5, 12), 0.0, 1.0)
     field = mf.Softmax(0.8, 1.1, 0.9)
     cells = rho.cloud()
     np.testing.assert_array_equal(field.matrix(rho), field.matrix(cells))

@@ -148,7 +148,7 @@ def test_verdicts_on_three_representations():
 
 def test_the_error_of_a_grid_is_its_distance_to_the_exact_law():
     exact = mf.Gaussian([0.3], cov=0.5)
-    rho = mf.to_density(exact, cells=60)
+    rho = mf.to_density(exact, cells=80)
     assert density.grid_error(rho, exact) < 1e-12
     moved = dataclasses.replace(exact, mean=exact.mean + 0.1)
     assert abs(density.grid_error(rho, moved) - 0.1) < 1e-3

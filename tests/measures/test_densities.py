@@ -14,7 +14,7 @@ PLANE = mf.Gaussian([0.3, -0.2], cov=[[0.5, 0.2], [0.2, 0.4]])
 
 def test_a_gaussian_keeps_its_moments_on_the_grid():
     line, plane = mf.Gaussian([0.7], cov=0.3), PLANE
-    for g, cells in ((line, 60), (plane, 40)):
+    for g, cells in ((line, 80), (plane, 40)):
         rho = mf.to_density(g, cells=cells)
         # The midpoint rule is spectrally accurate on a Gaussian; what is left is the mass beyond 8 deviations.
         np.testing.assert_allclose(rho.mean, g.mean, atol=1e-12)
@@ -22,7 +22,7 @@ def test_a_gaussian_keeps_its_moments_on_the_grid():
         assert abs(float(rho.mass) - 1) < 1e-14
         back = mf.to_gaussian(rho)
         np.testing.assert_allclose(back.covariance, g.covariance, atol=1e-12)
-    rho = mf.to_density(line, cells=60)
+    rho = mf.to_density(line, cells=80)
     exact = stats.norm(0.7, np.sqrt(0.3)).pdf(np.asarray(rho.centres(0)))
     np.testing.assert_allclose(rho.values, exact, rtol=1e-12, atol=1e-16)
 
@@ -71,10 +71,10 @@ def test_laws_and_functions():
     ball = mf.to_density(mf.uniform_ball(1, radius=2.0), cells=10)
     np.testing.assert_allclose(ball.values, 0.25, rtol=1e-14)
     mixture = mf.gaussian_mixture([[-2.0], [2.0]], 0.25, [0.25, 0.75])
-    rho = mf.to_density(mixture, cells=100)
+    rho = mf.to_density(mixture, cells=80)
     np.testing.assert_allclose(rho.mean, mixture.mean, atol=1e-12)
     np.testing.assert_allclose(rho.covariance, mixture.covariance, atol=1e-12)
-    repeated = mf.to_density(mixture, cells=100, positions=[0.25, 1.0])
+    repeated = mf.to_density(mixture, cells=80, positions=[0.25, 1.0])
     np.testing.assert_allclose(repeated.masses, np.stack([rho.masses, rho.masses]) / 2)
 
 
@@ -105,7 +105,7 @@ def test_a_field_sees_the_cells():
 
 
 good = np.full(4, 0.25)
-COARSE = mf.to_density(PLANE, cells=20)
+COARSE = mf.to_density(PLANE, cells=16)
 REFUSALS = [
     (lambda: mf.Density(good * 1.01, 0.0, 4.0), ["integral one", "1.01", "to_density"]),
     (lambda: mf.Density([0.5, -0.1, 0.35, 0.25], 0.0, 4.0), ["not be negative", "-0.1"]),

@@ -52,18 +52,24 @@ def dense_result(name, C, weights, values, seen):
     return means, sums
 
 
-def folded(name, logit, q, k, weights, values, positions=None, asked=None):
-    """`fold_tokens` with the reducer of that name: the means (sums), and the log-sum of an average."""
-    q, k, weights, values = map(jnp.asarray, (q, k, weights, values))
-    if name == "average":
-        some = weights > 0
-        weights = jnp.where(some, jnp.log(jnp.where(some, weights, 1)), -jnp.inf)
+def folding(name, logit):
+    """`fold_tokens` with the reducer of that name, compiled: the means (sums), and the log-sum of an average.
+
+    A new function each time, because the block sizes are read when it is traced.
+    """
     reducer = {"average": exact.Average(), "sum": exact.Sum(jnp.tanh), "argmax": exact.ArgmaxAverage()}[name]
-    positions, asked = (None if a is None else jnp.asarray(a) for a in (positions, asked))
-    # Compiled as a whole: a new function each time, because the block sizes are read when it is traced.
     fold = jax.jit(lambda q, tokens, asked: exact.fold_tokens(reducer, logit, q, tokens, asked))
-    out = fold(q, exact.Tokens(k, weights, values, positions), asked)
-    return out if name == "average" else (out, None)
+
+    def folded(q, k, weights, values, positions=None, asked=None):
+        if name == "average":
+            with np.errstate(divide="ignore"):
+                weights = np.log(weights)
+        q, k, weights, values = map(jnp.asarray, (q, k, weights, values))
+        positions, asked = (None if a is None else jnp.asarray(a) for a in (positions, asked))
+        out = fold(q, exact.Tokens(k, weights, values, positions), asked)
+        return out if name == "average" else (out, None)
+
+    return folded
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -74,7 +80,7 @@ def test_blocks_equal_dense(small_blocks, name, m, n, masked):
     if not masked:
         positions = asked = None
     for logit, C in ((exact.dot, q @ k.T), (exact.minus_squared_distance, -((q[:, None] - k[None]) ** 2).sum(-1))):
-        got, log_sum = folded(name, logit, q, k, weights, values, positions, asked)
+        got, log_sum = folding(name, logit)(q, k, weights, values, positions, asked)
         want, want_log_sum = dense_result(name, C, weights, values, masked_rows(m, n, positions, asked))
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-13)
         if log_sum is not None:
@@ -112,20 +118,25 @@ def test_gradient_of_blocks(monkeypatch, name, masked):
     cotangent = jnp.asarray(np.random.default_rng(2).normal(size=(m, 3)))
 
     def loss(arrays):
-        return jnp.sum(cotangent * folded(name, exact.dot, arrays[0], arrays[1], weights, arrays[2], *where)[0])
+        return jnp.sum(cotangent * folding(name, exact.dot)(arrays[0], arrays[1], weights, arrays[2], *where)[0])
+
+    def program():
+        """Value, gradient, slope along the arrays; a new one each time: block sizes are read when it is traced."""
+        return jax.jit(lambda a: (loss(a), jax.grad(loss)(a), jax.jvp(loss, (a,), (a,))[1]))
 
     arrays = tuple(map(jnp.asarray, (q, k, values)))
-    whole = jax.grad(loss)(arrays)
-    directional = jax.jvp(loss, (arrays,), (arrays,))[1]
+    one_block = program()
+    _, gradient, slope = one_block(arrays)
+    # The one-block gradient is right: a central difference along the arrays themselves.
+    h = 1e-5
+    ahead, behind = (one_block(tuple((1 + s * h) * a for a in arrays))[0] for s in (1, -1))
+    np.testing.assert_allclose((ahead - behind) / (2 * h), slope, rtol=1e-7)
     monkeypatch.setattr(exact, "QUERY_BLOCK", QUERY_BLOCK)
     monkeypatch.setattr(exact, "KEY_BLOCK", KEY_BLOCK)
-    for got, want in zip(jax.grad(loss)(arrays), whole, strict=True):
+    _, blocked, blocked_slope = program()(arrays)
+    for got, want in zip(blocked, gradient, strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(jax.jvp(loss, (arrays,), (arrays,))[1], directional, rtol=1e-13)
-    # And the one-block gradient is right: a central difference along the arrays themselves.
-    h = 1e-5
-    ahead, behind = (loss(tuple((1 + s * h) * a for a in arrays)) for s in (1, -1))
-    np.testing.assert_allclose((ahead - behind) / (2 * h), directional, rtol=1e-7)
+    np.testing.assert_allclose(blocked_slope, slope, rtol=1e-13)
 
 
 def test_unseen_tokens_change_nothing_to_the_bit(small_blocks):
@@ -136,8 +147,9 @@ def test_unseen_tokens_change_nothing_to_the_bit(small_blocks):
     assert late.any() and before.any()
     changed_k, changed_v = np.where(late[:, None], 1e3, k), np.where(late[:, None], -7e5, values)
     for name in ("average", "sum", "argmax"):
-        one = folded(name, exact.dot, q, k, weights, values, positions, asked)[0]
-        other = folded(name, exact.dot, q, changed_k, weights, changed_v, positions, asked)[0]
+        folded = folding(name, exact.dot)
+        one = folded(q, k, weights, values, positions, asked)[0]
+        other = folded(q, changed_k, weights, changed_v, positions, asked)[0]
         assert np.array_equal(np.asarray(one)[before], np.asarray(other)[before])
         assert not np.array_equal(np.asarray(one), np.asarray(other))
 

@@ -145,7 +145,7 @@ def test_refusals():
     assert_refused(lambda: run(accuracy=-1.0), ["accuracy"])
     gaussian = mf.Gaussian(np.zeros(1), np.eye(1))
     assert_refused(lambda: mf.flow(SOFTMAX, gaussian, 1.0, accuracy=1e-6), ["accuracy", "PointCloud"])
-    density = mf.to_density(gaussian, cells=32)
+    density = mf.to_density(gaussian, cells=80)
     assert_refused(lambda: mf.flow(SOFTMAX, density, 1.0, accuracy=1e-6), ["accuracy"])
     assert_refused(
         lambda: jax.jit(lambda m: mf.flow(SOFTMAX, m, 1.0, accuracy=1e-6).final.points)(mu), ["known numbers", "plan"]

@@ -37,7 +37,7 @@ def endless(journal: Any = None) -> mf.Trajectory:
 
 def density(journal: Any = None) -> mf.Trajectory:
     one = jnp.ones((1, 1))
-    rho = mf.to_density(mf.Gaussian([0.0], cov=0.2), cells=60)
+    rho = mf.to_density(mf.Gaussian([0.0], cov=0.2), cells=80)
     return mf.flow(mf.Softmax(one, one, one), rho, 0.5, save=4, journal=journal, progress=False)
 
 

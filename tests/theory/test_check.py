@@ -251,7 +251,7 @@ def test_the_sphere():
 
 
 def test_densities():
-    run = mf.flow(mf.Affine([[0.1]]), mf.to_density(mf.Gaussian([0.0], cov=1.0), cells=24), 0.2, save=3)
+    run = mf.flow(mf.Affine([[0.1]]), mf.to_density(mf.Gaussian([0.0], cov=1.0), cells=80), 0.2, save=3)
     checked = mf.check(run)
     assert checked.ok and checked["lost over"].measured < 1e-6
     changes = {

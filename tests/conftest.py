@@ -35,7 +35,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("meanformer")
 
 # Each compiled program maps some memory, and a process has 65,530 maps by default on Linux: beyond, it crashes.
-MOST_MAPS = 40_000
+MOST_MAPS = 20_000
 
 
 @pytest.fixture(autouse=True, scope="module")

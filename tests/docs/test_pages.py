@@ -133,7 +133,7 @@ def parses(arguments: list[str], line: str) -> None:
     except Exception as error:
         raise AssertionError(f"{line}: {error}") from error
     if name == "run" and not str(read["experiment"]).endswith(".toml"):  # those are written by the reader
-        changes = next(value for key, value in read.items() if key.startswith("set") or key == "changes") or []
+        changes = read["changes"] or []
         experiment = read_experiment(read["experiment"], list(changes))
         if changes:  # the experiments as they are have tests of their own
             check(experiment)

@@ -1,6 +1,7 @@
 """Every block of code of the README and the docs runs, and prints what the page says that it prints."""
 
 import contextlib
+import gc
 import io
 import re
 import runpy
@@ -64,6 +65,8 @@ def test_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch):
         if text is not None:
             assert printed.getvalue() == text
     plt.close("all")
+    names.clear()
+    gc.collect()  # a file that the page leaves open is told here, and not in another test
 
 
 # Plain text that no block before it prints: a diagram, pseudo-code, a refusal (it is compared in tests/experiments).

@@ -36,6 +36,7 @@ OUTSIDE = {
     "benchmarks/RESULTS.md": "performance.md",
     "benchmarks/THEORY.md": "measured/theory.md",
 }
+SOURCE_OF = {page: source for source, page in OUTSIDE.items()}
 REMOTE_WORKER = "https://unpkg.com/iframe-worker/shim"
 INLINE = r'<span class="arithmatex">\\\([^<]*\\\)</span>'
 # Where names and sections stay as they are: blocks of code, headings, links.
@@ -49,6 +50,7 @@ PAGE_OF = {
     for page in sorted((ROOT / "docs" / "api").glob("*.md"))
     for name in re.findall(r"^::: meanformer\.(\w+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
 }
+# Page, or folder -> its weight in a search, 2 for all others: guides come before tables of measurements.
 BOOST = {
     "measured/": 0.3,
     "performance": 0.3,
@@ -95,11 +97,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turn links around, and fill in what the package knows of itself."""
     here = page.file.src_uri
-    # Guides come before tables of measurements among the pages that a search finds.
     boost = next((value for folder, value in BOOST.items() if here.startswith(folder)), 2.0)
     page.meta.setdefault("search", {"boost": boost})
-    source = next((path for path, target in OUTSIDE.items() if target == here and here not in _own(config)), None)
-    markdown = LINK.sub(lambda found: _link(found, here, source or f"docs/{here}"), markdown)
+    source = (
+        next(path for path, target in OUTSIDE.items() if target == here) if page.file.generated_by else f"docs/{here}"
+    )
+    markdown = LINK.sub(lambda found: _link(found, here, source), markdown)
     if here == "math.md":  # short anchors for its sections
         markdown = re.sub(r"^(###? ([a-z])\.(\d*) .*)$", r"\1 { #\2\3 }", markdown, flags=re.MULTILINE)
     for mark, text in FILLED.get(here, {}).items():
@@ -126,8 +129,7 @@ def _linked(html: str, page: Page) -> str:
 
     def to_formulas(found: re.Match[str]) -> str:
         section = rf'<a href="{get_relative_url("math.html", page.url)}#\1\2">\g<0></a>'
-        first, *rest = re.split(r"(?<=MATH)(?= )", found[0])
-        return first + re.sub(r"\b([a-m])(?:\.(\d+))?\b", section, "".join(rest))
+        return "MATH" + re.sub(r"\b([a-m])(?:\.(\d+))?\b", section, found[0].removeprefix("MATH"))
 
     return SECTIONS.sub(to_formulas, NAME.sub(to_reference, html))
 
@@ -140,10 +142,6 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
 def on_post_template(output_content: str, **_) -> str:
     """The page for addresses that do not exist is of use on a server only, and searches there without our worker."""
     return output_content.replace(f'<script src="{REMOTE_WORKER}"></script>', "")
-
-
-def _own(config: MkDocsConfig) -> set[str]:
-    return {path.relative_to(config.docs_dir).as_posix() for path in Path(config.docs_dir).rglob("*.md")}
 
 
 def _link(found: re.Match[str], here: str, source: str) -> str:

@@ -8,11 +8,11 @@ class Constructors(griffe.Extension):
 
     def on_package(self, *, pkg: griffe.Module, **_) -> None:
         """When all modules are read."""
-        for path in _classes(pkg):
-            own = path.members.get("__init__")
+        for cls in _classes(pkg):
+            own = cls.members.get("__init__")
             if isinstance(own, griffe.Attribute):
-                parent = path.module[str(own.value).removesuffix(".__init__")]
-                path.members["__init__"] = (parent.final_target if parent.is_alias else parent).members["__init__"]
+                parent = cls.module[str(own.value).removesuffix(".__init__")]
+                cls.members["__init__"] = (parent.final_target if parent.is_alias else parent).members["__init__"]
 
 
 def _classes(scope: griffe.Module):

@@ -99,9 +99,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     here = page.file.src_uri
     boost = next((value for folder, value in BOOST.items() if here.startswith(folder)), 2.0)
     page.meta.setdefault("search", {"boost": boost})
-    source = (
-        next(path for path, target in OUTSIDE.items() if target == here) if page.file.generated_by else f"docs/{here}"
-    )
+    source = SOURCE_OF[here] if page.file.generated_by else f"docs/{here}"
     markdown = LINK.sub(lambda found: _link(found, here, source), markdown)
     if here == "math.md":  # short anchors for its sections
         markdown = re.sub(r"^(###? ([a-z])\.(\d*) .*)$", r"\1 { #\2\3 }", markdown, flags=re.MULTILINE)

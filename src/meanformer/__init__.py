@@ -19,6 +19,7 @@ _guard.check_installed_jax()
 _guard.enable_x64()
 
 if TYPE_CHECKING:
+    from meanformer import models as models
     from meanformer._checks import InputError as InputError
     from meanformer.attention.affine import Affine as Affine
     from meanformer.attention.apply import push_attention as push_attention
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
     from meanformer.measures.density import Density as Density
     from meanformer.measures.gaussian import Gaussian as Gaussian
     from meanformer.measures.gaussian import gaussian_mixture as gaussian_mixture
+    from meanformer.measures.labelled import Labelled as Labelled
     from meanformer.measures.laws import empirical as empirical
     from meanformer.measures.laws import uniform_ball as uniform_ball
     from meanformer.measures.laws import uniform_cube as uniform_cube
@@ -168,6 +170,7 @@ _EXPORTS: dict[str, str] = {
     "uniform_cube": "meanformer.measures.laws",
     "uniform_sphere": "meanformer.measures.laws",
     "gaussian_mixture": "meanformer.measures.gaussian",
+    "Labelled": "meanformer.measures.labelled",
     "empirical": "meanformer.measures.laws",
     "AbstractField": "meanformer.attention.base",
     "AbstractAttention": "meanformer.attention.kernel",
@@ -298,6 +301,8 @@ __all__ = list(_EXPORTS)  # pyright: ignore[reportUnsupportedDunderAll]  # the b
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         value = metadata.version("meanformer")
+    elif name == "models":  # a part with names of its own, and an extra
+        value = import_module("meanformer.models")
     elif name in _EXPORTS:
         value = getattr(import_module(_EXPORTS[name]), name)
     else:

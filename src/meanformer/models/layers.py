@@ -1,4 +1,4 @@
-"""The parts of a network's block that the core does not have: rotated heads, gated perceptrons, and the block itself."""
+"""A block of a network, and the parts of it that the core does not have: rotated heads, gated perceptrons."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
-from .._types import Matrix, Queries, Scalar, Vector
+from .._types import Queries, Scalar, Vector
 from ..attention.base import AbstractField, AbstractLeaf
 from ..attention.kernel import AbstractAttention, Projections, averaged_tokens
 from ..attention.norm import AbstractNorm, PostNorm, PreNorm
@@ -67,11 +67,11 @@ class Rotary(AbstractAttention):
 class Gated(AbstractLeaf):
     r"""The gated perceptron $\Gamma_\mu(x)=W_3\,(\phi(W_1x)\odot W_2x)$ (Shazeer 2020): every token on its own."""
 
-    gate: Matrix
+    gate: Float[Array, "h d"]
     """$W_1$, shape `(h, d)`."""
-    up: Matrix
+    up: Float[Array, "h d"]
     """$W_2$, shape `(h, d)`."""
-    down: Matrix
+    down: Float[Array, "d h"]
     """$W_3$, shape `(d, h)`."""
     activation: Callable[[Array], Array] = eqx.field(static=True)
 

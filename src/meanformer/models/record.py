@@ -109,9 +109,9 @@ class TransformerRecord:
     def state(self, layer: int) -> PointCloud:
         """The stream after so many layers, from 0, the first tokens, to the depth."""
         layer = _within(layer, self.depth, "the stream")
-        number, mu = self._at if self._at is not None and self._at[0] <= layer else (0, self.start)
-        for number in range(number, layer):
-            mu = mu.with_points(apply(self.blocks[number], mu).after)
+        begin, mu = self._at if self._at is not None and self._at[0] <= layer else (0, self.start)
+        for block in self.blocks[begin:layer]:
+            mu = mu.with_points(apply(block, mu).after)
         self._at = layer, mu
         return mu
 

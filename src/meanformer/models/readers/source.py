@@ -85,9 +85,10 @@ class Source:
         return matrix.T if transposed else matrix, bias
 
     def norm(self, name: str, eps: float) -> LayerNorm:
-        """A layer normalisation."""
-        bias = self(f"{name}.bias") if self.has(f"{name}.bias") else None
-        return LayerNorm(self(f"{name}.weight"), bias, eps)
+        """A layer normalisation; old files have other names for its scale and bias."""
+        scale, bias = ("gamma", "beta") if self.has(f"{name}.gamma") else ("weight", "bias")
+        shift = self(f"{name}.{bias}") if self.has(f"{name}.{bias}") else None
+        return LayerNorm(self(f"{name}.{scale}"), shift, eps)
 
     def rms(self, name: str, eps: float) -> RMSNorm:
         """A root-mean-square normalisation."""

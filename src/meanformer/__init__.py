@@ -119,6 +119,8 @@ if TYPE_CHECKING:
     from meanformer.measures.gaussian import Gaussian as Gaussian
     from meanformer.measures.gaussian import gaussian_mixture as gaussian_mixture
     from meanformer.measures.labelled import Labelled as Labelled
+    from meanformer.measures.labelled import image_patches as image_patches
+    from meanformer.measures.labelled import labelled_tokens as labelled_tokens
     from meanformer.measures.laws import empirical as empirical
     from meanformer.measures.laws import uniform_ball as uniform_ball
     from meanformer.measures.laws import uniform_cube as uniform_cube
@@ -171,6 +173,8 @@ _EXPORTS: dict[str, str] = {
     "uniform_sphere": "meanformer.measures.laws",
     "gaussian_mixture": "meanformer.measures.gaussian",
     "Labelled": "meanformer.measures.labelled",
+    "image_patches": "meanformer.measures.labelled",
+    "labelled_tokens": "meanformer.measures.labelled",
     "empirical": "meanformer.measures.laws",
     "AbstractField": "meanformer.attention.base",
     "AbstractAttention": "meanformer.attention.kernel",

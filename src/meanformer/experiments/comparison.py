@@ -17,6 +17,9 @@ def summary(path: str | Path) -> dict[str, Any]:
     short |= {"title": record.get("title") or short["name"], "status": folder.status}
     short |= {name: record.get(name) for name in ("created", "seed", "hash", "commit", "versions")}
     short |= {name: value for name, value in results.items() if name != "status"}
+    if short["kind"] == "model":  # what is drawn is in results.json
+        short.pop("map", None)
+        short["heads"] = [{k: v for k, v in head.items() if k != "ov"} for head in results.get("heads") or ()]
     if short["status"] != "done":
         short["progress"] = _progress(folder, record)
     report = folder.path / "report.html"
@@ -27,8 +30,9 @@ def _progress(folder: RunFolder, record: Mapping[str, Any]) -> str:
     """How far a run has come, in words."""
     if record["kind"] == "cases":
         return f"{sum(case.status == 'done' for case in folder.cases)} of {len(record['cases'])} cases are done"
-    if record["kind"] == "reproduction":
-        return f"{len(list((folder.path / 'items').glob('*.json')))} of {len(record['items'])} items are done"
+    if record["kind"] in ("reproduction", "model"):
+        what = "items" if record["kind"] == "reproduction" else "stages"
+        return f"{len(list((folder.path / 'items').glob('*.json')))} of {len(record['items'])} {what} are done"
     if record["kind"] == "sweep":
         count = math.prod(len(values) for values in record["axes"].values())
         return f"{len(results_of(folder))} of {count} runs are done"

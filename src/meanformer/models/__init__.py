@@ -3,13 +3,28 @@
 Needs the extra `models`: safetensors, tokenizers, pillow. Names are imported when they are first used.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from meanformer.models.along import DepthCurves as DepthCurves
+    from meanformer.models.along import along as along
+    from meanformer.models.along import most_seen as most_seen
+    from meanformer.models.closure import Closure as Closure
+    from meanformer.models.closure import closure as closure
+    from meanformer.models.deep import DeepCurves as DeepCurves
+    from meanformer.models.deep import extrapolate as extrapolate
+    from meanformer.models.frozen import Frozen as Frozen
+    from meanformer.models.frozen import frozen_fates as frozen_fates
+    from meanformer.models.nulls import gaussian_tokens as gaussian_tokens
+    from meanformer.models.nulls import random_weights as random_weights
     from meanformer.models.record import Head as Head
     from meanformer.models.record import LayerRecord as LayerRecord
     from meanformer.models.record import TransformerRecord as TransformerRecord
+    from meanformer.models.spectra import HeadFacts as HeadFacts
+    from meanformer.models.spectra import head_facts as head_facts
     from meanformer.models.transformer import Transformer as Transformer
     from meanformer.models.transformer import load as load
 
@@ -19,9 +34,22 @@ _EXPORTS = {
     "TransformerRecord": "record",
     "LayerRecord": "record",
     "Head": "record",
+    "closure": "closure",
+    "Closure": "closure",
+    "gaussian_tokens": "nulls",
+    "random_weights": "nulls",
+    "along": "along",
+    "DepthCurves": "along",
+    "most_seen": "along",
+    "head_facts": "spectra",
+    "HeadFacts": "spectra",
+    "frozen_fates": "frozen",
+    "Frozen": "frozen",
+    "extrapolate": "deep",
+    "DeepCurves": "deep",
 }
 
-__all__ = list(_EXPORTS)  # noqa: PLE0604
+__all__ = list(_EXPORTS)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
@@ -32,3 +60,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(_EXPORTS)
+
+
+class _Package(ModuleType):
+    """Modules in here may have the name of what they hold: `mf.models.closure` is the function, whoever came first."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _EXPORTS and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

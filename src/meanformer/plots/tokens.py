@@ -15,6 +15,7 @@ from ..diagnostics.clusters import clusters
 from ..flows.trajectory import Trajectory
 from . import style
 from .film import film_path, write_film
+from .labels import draw_labels
 
 # A path is drawn in this many pieces, each stronger than the one before.
 FADE_PIECES = 14
@@ -35,6 +36,7 @@ def plot_run(
     size: float = 18.0,
     view: float | None = None,
     title: str | None = None,
+    labels: Sequence[str] | None = None,
 ) -> Any:
     """A picture of a run: tokens at its end, their paths (fading towards the past) and where they started.
 
@@ -49,6 +51,8 @@ def plot_run(
     - `coordinates`: which coordinates to draw, e.g. `(0, 3)`; all of them if there are at most three.
     - `paths`, `start`: whether to draw the paths and the first tokens; `size`: area of a token of mean weight.
     - `view`: half the width of the picture around 0; by default it holds all paths.
+    - `labels`: names of the tokens, such as `tokens.labels` of an `mf.Labelled`: written beside their ends, forty at
+      most, and none upon another.
 
     **Returns:** the axes; `ax.figure.savefig("run.png")` saves the picture.
     """
@@ -78,6 +82,8 @@ def plot_run(
                 _scatter(ax, points[0], s=0.35 * sizes, color=style.FAINT, zorder=1.5)
             _scatter(ax, points[-1], s=sizes, color=colours, edgecolor=style.PAPER, linewidth=0.4, zorder=3)
         _frame(ax, points, _names(run, coordinates), view)
+        if labels is not None:
+            draw_labels(ax, _ends(ax, times, points), labels)
         ax.set_title(_heading(run) if title is None else title)
     return ax
 
@@ -261,6 +267,14 @@ def _draw_curves(ax: Any, times: np.ndarray, values: np.ndarray, colours: np.nda
     for i in range(0, n, -(-n // MAX_PATHS)):
         ax.plot(times, values[:, i], color=colours[i], alpha=alpha, linewidth=1.1, solid_capstyle="round")
     ax.scatter(np.full(n, times[-1]), values[-1], s=12, color=colours, zorder=3, clip_on=False)
+
+
+def _ends(ax: Any, times: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Where the paths end in the picture; curves over time get room for labels behind them."""
+    if points.shape[2] > 1:
+        return points[-1]
+    ax.set_xlim(right=times[-1] + 0.15 * max(times[-1] - times[0], 1e-9))
+    return np.stack([np.full(points.shape[1], times[-1]), points[-1, :, 0]], axis=1)
 
 
 def _frame(ax: Any, points: np.ndarray, names: list[str], view: float | None = None) -> None:

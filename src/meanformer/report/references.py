@@ -68,6 +68,21 @@ BIBTEX: dict[str, str] = {
   year      = {2017},
   url       = {https://arxiv.org/abs/1706.03762}
 }""",
+    "bert": """@inproceedings{bert,
+  title     = {{BERT}: pre-training of deep bidirectional transformers for language understanding},
+  author    = {Devlin, Jacob and Chang, Ming-Wei and Lee, Kenton and Toutanova, Kristina},
+  booktitle = {Conference of the North American Chapter of the Association for Computational Linguistics},
+  year      = {2019},
+  url       = {https://arxiv.org/abs/1810.04805}
+}""",
+    "albert": """@inproceedings{albert,
+  title     = {{ALBERT}: a lite {BERT} for self-supervised learning of language representations},
+  author    = {Lan, Zhenzhong and Chen, Mingda and Goodman, Sebastian and Gimpel, Kevin and Sharma, Piyush and
+               Soricut, Radu},
+  booktitle = {International Conference on Learning Representations},
+  year      = {2020},
+  url       = {https://arxiv.org/abs/1909.11942}
+}""",
     "jax": """@software{jax,
   title  = {{JAX}: composable transformations of {P}ython+{N}um{P}y programs},
   author = {Bradbury, James and Frostig, Roy and Hawkins, Peter and Johnson, Matthew James and Leary, Chris and

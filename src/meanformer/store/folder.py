@@ -178,6 +178,7 @@ class RunFolder:
     def remove(self) -> None:
         """Remove the run, and with it the folder; a folder with other things in it is refused, and left as it is."""
         known = {"run.json", "manifest.json", "results.json", "report.html", "segments", "figures", "cases", "tasks"}
+        known |= {self.record.get("input")}  # a copy of what a model was given
         others = [p.name for p in self.path.iterdir() if p.name not in known | {"items"} and not p.name.startswith(".")]
         if others or "format" not in self.record:
             raise FolderError(

@@ -5,11 +5,12 @@ import math
 import numpy as np
 
 from ... import _checks as checks
+from ..config import Config
 from ..embedding import Words
 from ..layers import Block
 from ..weights import Weights
 from .parts import Parts
-from .source import Config, Map, Source, attention, gated, perceptron
+from .source import Source, attention, cut, gated, perceptron
 
 
 def read_gpt2(config: Config, weights: Weights) -> Parts:
@@ -18,85 +19,99 @@ def read_gpt2(config: Config, weights: Weights) -> Parts:
     config.only("scale_attn_by_inverse_layer_idx", (False,), "a temperature for each layer")
     config.only("add_cross_attention", (False,), "cross attention")
     source = Source(weights, ("", "transformer."), "wte.weight")
-    eps, heads = config.get("layer_norm_epsilon", 1e-5), config.need("n_head")
-    activation = config.activation("activation_function")
-    embedding = Words(source("wte.weight"), positions=source("wpe.weight"))
+    eps, activation = config.number("layer_norm_epsilon", 1e-5), config.activation("activation_function")
+    d, heads = config.whole("n_embd"), config.whole("n_head")
+    h = config.whole("n_inner", 4 * d)
+    config.quotient("n_embd", "n_head")
+    depth = config.layers("n_layer")
+    embedding = Words(source("wte.weight", -1, d), positions=source("wpe.weight", config.whole("n_positions"), d))
 
     def block(number: int) -> Block:
         at = f"h.{number}."
-        fused, bias = source.linear(f"{at}attn.c_attn", transposed=True)
-        parts = np.split(fused, 3)
-        biases = [None] * 3 if bias is None else np.split(bias, 3)
-        q, k, v = zip(parts, biases, strict=True)
-        w1, w2 = (source.linear(f"{at}mlp.{name}", transposed=True) for name in ("c_fc", "c_proj"))
+        q, k, v = cut(source.linear(f"{at}attn.c_attn", 3 * d, d, transposed=True), 3)
         return Block(
-            attention(q, k, v, source.linear(f"{at}attn.c_proj", transposed=True), heads=heads, causal=True),
-            perceptron(w1, w2, activation),
-            source.norm(f"{at}ln_1", eps),
-            source.norm(f"{at}ln_2", eps),
+            attention(q, k, v, source.linear(f"{at}attn.c_proj", d, d, transposed=True), heads=heads, causal=True),
+            perceptron(
+                source.linear(f"{at}mlp.c_fc", h, d, transposed=True),
+                source.linear(f"{at}mlp.c_proj", d, h, transposed=True),
+                activation,
+            ),
+            source.norm(f"{at}ln_1", d, eps),
+            source.norm(f"{at}ln_2", d, eps),
             pre=True,
         )
 
-    blocks = tuple(block(number) for number in range(config.need("n_layer")))
+    blocks = tuple(block(number) for number in range(depth))
     # Old files keep the mask itself.
     source.check_all_read("h.", ignored=(".attn.bias", ".attn.masked_bias"))
-    return Parts(blocks, embedding, source.norm("ln_f", eps), causal=True)
+    return Parts(blocks, embedding, source.norm("ln_f", d, eps), causal=True)
 
 
 def read_llama(config: Config, weights: Weights) -> Parts:
     """Llama, and what has its layers: Mistral, Qwen2. Rotary positions, gated perceptrons, few keys and values."""
+    kind = config.get("model_type")
+    config.only("mlp_bias", (False,), "a gated perceptron with biases")
     source = Source(weights, ("", "model."), "embed_tokens.weight")
-    eps, heads = config.get("rms_norm_eps", 1e-6), config.need("num_attention_heads")
-    kv_heads = config.get("num_key_value_heads", heads)
-    activation = config.activation("hidden_act")
-    size = config.get("head_dim", config.need("hidden_size") // heads)
+    eps, activation = config.number("rms_norm_eps", 1e-6), config.activation("hidden_act")
+    d, h, heads = (config.whole(name) for name in ("hidden_size", "intermediate_size", "num_attention_heads"))
+    size = config.whole("head_dim") if config.has("head_dim") else config.quotient("hidden_size", "num_attention_heads")
+    few = config.has("num_key_value_heads")
+    kv_heads = heads // config.quotient("num_attention_heads", "num_key_value_heads") if few else heads
+    depth = config.layers("num_hidden_layers")
+    biased = kind == "qwen2", config.flag("attention_bias", False) if kind == "llama" else False
     rates = rotary_rates(config, size)
-    limit = config.get("max_position_embeddings", None)
-    window = config.get("sliding_window", None)
-    if window is not None and config.get("use_sliding_window", config.need("model_type") != "qwen2"):
-        limit = window if limit is None else min(limit, window)  # up to there a window hides nothing
-    embedding = Words(source("embed_tokens.weight"), limit=limit)
+    limits = [config.whole("max_position_embeddings")] if config.has("max_position_embeddings") else []
+    if config.has("sliding_window") and config.flag("use_sliding_window", kind != "qwen2"):
+        limits += [config.whole("sliding_window")]  # up to there a window hides nothing
+    embedding = Words(source("embed_tokens.weight", -1, d), limit=min(limits, default=None))
 
     def block(number: int) -> Block:
         at = f"layers.{number}."
-        q, k, v, o = (source.linear(f"{at}self_attn.{name}_proj") for name in "qkvo")
-        maps: list[Map] = [source.linear(f"{at}mlp.{name}_proj") for name in ("gate", "up", "down")]
-        if any(bias is not None for _, bias in maps):
-            config.only("mlp_bias", (False,), "a gated perceptron with biases")
+        q, k, v = (
+            source.linear(f"{at}self_attn.{name}_proj", count * size, d, bias=any(biased))
+            for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads))
+        )
+        o = source.linear(f"{at}self_attn.o_proj", d, heads * size, bias=biased[1])
+        gate, up = (source.linear(f"{at}mlp.{name}_proj", h, d, bias=False) for name in ("gate", "up"))
         return Block(
             attention(q, k, v, o, heads=heads, kv_heads=kv_heads, causal=True, rates=rates),
-            gated(*maps, activation),
-            source.rms(f"{at}input_layernorm", eps),
-            source.rms(f"{at}post_attention_layernorm", eps),
+            gated(gate, up, source.linear(f"{at}mlp.down_proj", d, h, bias=False), activation),
+            source.rms(f"{at}input_layernorm", d, eps),
+            source.rms(f"{at}post_attention_layernorm", d, eps),
             pre=True,
         )
 
-    blocks = tuple(block(number) for number in range(config.need("num_hidden_layers")))
+    blocks = tuple(block(number) for number in range(depth))
     source.check_all_read("layers.", ignored=(".rotary_emb.inv_freq",))
-    return Parts(blocks, embedding, source.rms("norm", eps), causal=True, rotary=True)
+    return Parts(blocks, embedding, source.rms("norm", d, eps), causal=True, rotary=True)
 
 
 def rotary_rates(config: Config, size: int) -> np.ndarray:
     r"""The rates $\omega_i=\theta^{-2i/k}$ of the rotation, in radians per token; Llama 3 slows the slow ones down."""
-    settings = config.get("rope_parameters", None) or config.get("rope_scaling", None) or {}
-    theta = settings.get("rope_theta") or config.get("rope_theta", 10000.0)
-    rates = theta ** (-np.arange(0, size, 2) / size)
-    kind = settings.get("rope_type") or settings.get("type") or "default"
-    if kind == "default":
-        return rates
-    if kind == "linear":
-        return rates / settings["factor"]
-    if kind != "llama3":
+    settings = config.table("rope_parameters" if config.has("rope_parameters") else "rope_scaling")
+    for name in ("full_attention", "sliding_attention"):
+        settings.only(name, ({},), "a rotation for each kind of layer")
+    for place in (config, settings):
+        place.only("partial_rotary_factor", (1.0,), "a rotation of some coordinates only")
+    kind = "rope_type" if settings.has("rope_type") or not settings.has("type") else "type"
+    settings.only(kind, ("default", "linear", "llama3"), "this scaling of rotary positions")
+    if size % 2:
         checks.refuse(
-            "this scaling of rotary positions is not supported",
-            got=f"rope_type = {kind!r}",
-            expected="default, linear or llama3",
-            remedy="use a model without it, or one whose positions were scaled before it was stored",
+            "coordinates are turned in pairs",
+            got=f"heads of dimension {size}",
+            expected="an even dimension",
+            remedy="take the head_dim of the network that was trained",
         )
+    theta = (settings if settings.has("rope_theta") else config).number("rope_theta", 10000.0, positive=True)
+    rates = theta ** (-np.arange(0, size, 2) / size)
+    if settings.get(kind, "default") == "default":
+        return rates
+    slower = rates / settings.number("factor", positive=True)
+    if settings.get(kind) == "linear":
+        return slower
     # Waves longer than the context that the model was first trained for are stretched; between, a mixture.
-    waves = 2 * math.pi / rates
-    length, low, high = (
-        settings[key] for key in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
-    )
-    share = np.clip((length / waves - low) / (high - low), 0, 1)
-    return (1 - share) * rates / settings["factor"] + share * rates
+    length = settings.whole("original_max_position_embeddings")
+    low, high = (settings.number(f"{name}_freq_factor") for name in ("low", "high"))
+    turns = length * rates / (2 * math.pi)
+    share = np.clip((turns - low) / (high - low), 0, 1) if high > low else turns > low
+    return (1 - share) * slower + share * rates

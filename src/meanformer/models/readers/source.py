@@ -1,7 +1,7 @@
-"""What a reader of an architecture reads from: the settings in config.json, and tensors as parts of blocks."""
+"""Tensors as parts of blocks."""
 
+import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,96 +12,56 @@ from ...attention.affine import Affine
 from ...attention.base import AbstractField
 from ...attention.causal import Causal
 from ...attention.heads import MultiHead
-from ...attention.kernel import Projections
+from ...attention.kernel import AbstractAttention, Projections
 from ...attention.norm import LayerNorm, RMSNorm
 from ...attention.perceptron import Perceptron
 from ...attention.softmax import Softmax
-from ..layers import ACTIVATIONS, Gated, Rotary
+from ..layers import Gated, Rotary
 from ..weights import Weights
 
 Map = tuple[np.ndarray, np.ndarray | None]
 """A linear map, `(out, in)`, and its bias."""
 
 
-class Config:
-    """The settings of a model."""
-
-    def __init__(self, settings: dict[str, Any]):
-        self.settings = settings
-
-    def need(self, *names: str) -> Any:
-        """A setting that must be there, under one of its names."""
-        for name in names:
-            if self.settings.get(name) is not None:
-                return self.settings[name]
-        checks.refuse(
-            "config.json lacks a setting",
-            got=f"no {' or '.join(names)}, model_type {self.settings.get('model_type')!r}",
-            expected="the settings of the architecture",
-            remedy="take the config.json that came with the weights",
-        )
-
-    def get(self, name: str, default: Any) -> Any:
-        """A setting, or its default."""
-        value = self.settings.get(name)
-        return default if value is None else value
-
-    def only(self, name: str, allowed: Sequence[Any], why: str) -> None:
-        """Refuse a setting that the reader cannot honour."""
-        value = self.get(name, allowed[0])
-        if value not in allowed:
-            checks.refuse(
-                f"{why} is not supported",
-                got=f"{name} = {value!r}",
-                expected=f"{name} = " + " or ".join(repr(a) for a in allowed),
-                remedy="use another model, or build its fields by hand (docs: Real weights)",
-            )
-
-    def activation(self, *names: str) -> Callable[[Any], Any]:
-        """The function between the two matrices of the perceptron."""
-        word = self.need(*names)
-        return ACTIVATIONS[checks.one_of(str(word), "this activation of the perceptron", ACTIVATIONS)]
-
-
 class Source:
-    """The weights of a model, with the parts that are made of them."""
+    """The weights of a model, with the parts that are made of them: shapes are those that the settings say."""
 
     def __init__(self, weights: Weights, prefixes: Sequence[str], probe: str):
         found = [prefix for prefix in prefixes if prefix + probe in weights]
         self.weights, self.prefix = weights, found[0] if found else prefixes[0]
 
-    def __call__(self, name: str) -> np.ndarray:
-        """A tensor."""
-        return self.weights[self.prefix + name]
+    def __call__(self, name: str, *shape: int) -> np.ndarray:
+        """A tensor; -1 is any length."""
+        return self.weights.read(self.prefix + name, *shape)
 
     def has(self, name: str) -> bool:
         """Whether there is such a tensor."""
         return self.prefix + name in self.weights
 
-    def linear(self, name: str, transposed: bool = False) -> Map:
-        """A linear map `(out, in)` with its bias, if it has one."""
-        matrix = self(f"{name}.weight")
-        bias = self(f"{name}.bias") if self.has(f"{name}.bias") else None
-        return matrix.T if transposed else matrix, bias
+    def linear(self, name: str, out: int, into: int, *, bias: bool = True, transposed: bool = False) -> Map:
+        """A linear map, shape `(out, into)`, stored the other way if `transposed`, with its bias if it has one."""
+        matrix = self(f"{name}.weight", into, out).T if transposed else self(f"{name}.weight", out, into)
+        return matrix, self(f"{name}.bias", out) if bias else None
 
-    def norm(self, name: str, eps: float) -> LayerNorm:
-        """A layer normalisation; old files have other names for its scale and bias."""
-        scale, bias = ("gamma", "beta") if self.has(f"{name}.gamma") else ("weight", "bias")
-        shift = self(f"{name}.{bias}") if self.has(f"{name}.{bias}") else None
-        return LayerNorm(self(f"{name}.{scale}"), shift, eps)
+    def norm(self, name: str, d: int, eps: float) -> LayerNorm:
+        """A layer normalisation."""
+        scale, bias = (
+            ("gamma", "beta") if self.has(f"{name}.gamma") else ("weight", "bias")
+        )  # old files have Greek names
+        return LayerNorm(self(f"{name}.{scale}", d), self(f"{name}.{bias}", d), eps)
 
-    def rms(self, name: str, eps: float) -> RMSNorm:
+    def rms(self, name: str, d: int, eps: float) -> RMSNorm:
         """A root-mean-square normalisation."""
-        return RMSNorm(self(f"{name}.weight"), None, eps)
+        return RMSNorm(self(f"{name}.weight", d), None, eps)
 
     def check_all_read(self, inside: str, ignored: Sequence[str] = ()) -> None:
         """Refuse tensors of the blocks that nobody asked for: the network computes something that we would not."""
         left = [n for n in self.weights.unused(self.prefix + inside) if not n.endswith(tuple(ignored))]
         if left:
             checks.refuse(
-                "the blocks have tensors that this architecture does not know",
-                got=", ".join(left[:4]) + (f" and {len(left) - 4} more" if len(left) > 4 else ""),
-                expected="the plain architecture of this model_type",
+                "the blocks have tensors that nothing asks for",
+                got=", ".join(left[:2]) + (f" and {len(left) - 2} more" if len(left) > 2 else ""),
+                expected="the plain architecture of this model_type, with the layers that config.json counts",
                 remedy="merge adapters into the weights first; other variants are not supported",
             )
 
@@ -113,28 +73,29 @@ def attention(
 
     With `rates` queries and keys are turned by their positions, see `Rotary`.
     """
-    kv_heads = kv_heads or heads
-    for name, (matrix, _), count in (("query", q, heads), ("key", k, kv_heads), ("value", v, kv_heads)):
-        if matrix.shape[0] % count or heads % kv_heads:
-            checks.refuse(
-                f"the {name} matrix cannot be cut into heads",
-                got=f"{matrix.shape[0]} rows for {count} heads, {heads} of queries",
-                expected="a multiple",
-                remedy="check the numbers of heads in config.json",
-            )
-    k, v = (_repeated(pair, kv_heads, heads // kv_heads) for pair in (k, v))
-    kind = Softmax if rates is None else partial(_rotary, rates=rates)
-    field = MultiHead.from_network(
-        *(q[0], k[0], v[0], o[0]), heads=heads, kind=kind, query_bias=q[1], key_bias=k[1], value_bias=v[1]
-    )
+    groups = heads // (kv_heads or heads)
+    slices = zip(cut(q, heads), cut(k, heads // groups, groups), cut(v, heads // groups, groups), strict=True)
+    outputs = np.split(o[0], heads, axis=1)
+    field: AbstractField = MultiHead([_head(*maps, rates) for maps in slices], W=outputs)
     field = Causal(field) if causal else field
     # Outside of the mask: a bias is no attention.
     return field if o[1] is None else field + Affine(np.zeros((o[0].shape[0], q[0].shape[1]), o[0].dtype), o[1])
 
 
-def _rotary(Q: Any, K: Any, V: Any, tau: Any, *, rates: np.ndarray, **biases: Any) -> Rotary:
-    maps = Projections(Q, K, V, **biases)
-    dtype = maps.Q.dtype
+def cut(pair: Map, parts: int, times: int = 1) -> list[Map]:
+    """The parts of stacked maps, each so many times; by NumPy, which compiles nothing."""
+    matrix, bias = pair
+    matrices = np.split(matrix, parts)
+    biases = [None] * parts if bias is None else np.split(bias, parts)
+    return [(matrices[i // times], biases[i // times]) for i in range(parts * times)]
+
+
+def _head(q: Map, k: Map, v: Map, rates: np.ndarray | None) -> AbstractAttention:
+    tau = math.sqrt(q[0].shape[0])
+    if rates is None:
+        return Softmax(q[0], k[0], v[0], tau, query_bias=q[1], key_bias=k[1], value_bias=v[1])
+    dtype = q[0].dtype
+    maps = Projections(q[0], k[0], v[0], q[1], k[1], v[1])
     return Rotary(maps, jnp.asarray(tau, dtype), jnp.asarray(rates, dtype), jnp.ones((), dtype))
 
 
@@ -145,12 +106,4 @@ def perceptron(w1: Map, w2: Map, activation: Callable[[Any], Any]) -> Perceptron
 
 def gated(gate: Map, up: Map, down: Map, activation: Callable[[Any], Any]) -> Gated:
     """A gated perceptron."""
-    return Gated(*(jnp.asarray(pair[0]) for pair in (gate, up, down)), activation)
-
-
-def _repeated(pair: Map, groups: int, times: int) -> Map:
-    if times == 1:
-        return pair
-    matrix, bias = pair
-    tall = np.repeat(matrix.reshape(groups, -1, matrix.shape[1]), times, axis=0).reshape(-1, matrix.shape[1])
-    return tall, None if bias is None else np.repeat(bias.reshape(groups, -1), times, axis=0).reshape(-1)
+    return Gated(jnp.asarray(gate[0]), jnp.asarray(up[0]), jnp.asarray(down[0]), activation)

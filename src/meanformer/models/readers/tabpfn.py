@@ -5,14 +5,13 @@ whose class is asked for see the others, and nobody sees them: their weight is z
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ... import _checks as checks
+from ..config import Config
 from ..embedding import Table
 from ..layers import ACTIVATIONS, Block
-from ..weights import Weights, load_bin
+from ..weights import Weights, load_bin, tensors_of
 from .parts import Parts
-from .source import Source, attention, perceptron
+from .source import Source, attention, cut, perceptron
 
 EPS = 1e-5
 
@@ -20,33 +19,34 @@ EPS = 1e-5
 def read_tabpfn(path: Path, dtype: Any) -> Parts:
     """The checkpoint of version 0.1: a tuple of tensors, of the optimiser's state, and of settings."""
     found = load_bin(path)
-    state = found[0] if isinstance(found, (tuple, list)) and found else found
-    settings = found[2] if isinstance(found, (tuple, list)) and len(found) > 2 else {}
-    if not isinstance(state, dict) or not any("transformer_encoder.layers.0" in name for name in state):
+    kinds = [type(part) for part in found] if isinstance(found, (tuple, list)) else []
+    if len(kinds) != 3 or not issubclass(kinds[0], dict) or kinds[2] is not dict:
         checks.refuse(
             "this checkpoint is of no architecture that is known",
             got=f"{path.name}, {checks.described(found)}",
             expected="the checkpoint of tabpfn 0.1, or a folder with config.json",
             remedy="name the folder of a model that save_pretrained has written",
         )
-    readers = {name: (lambda tensor=tensor: tensor.float().numpy()) for name, tensor in state.items()}
-    source = Source(Weights(readers, dtype), ("module.", ""), "encoder.weight")
-    heads = int(settings.get("nhead", 4))
-    activation = ACTIVATIONS["gelu"]
-    depth = 1 + max(int(name.split(".layers.")[1].split(".")[0]) for name in state if ".layers." in name)
+    config = Config(found[2], path.name)
+    config.only("efficient_eval_masking", (True,), "attention among the rows that are asked for")
+    d, heads, features = (config.whole(name) for name in ("emsize", "nhead", "num_features"))
+    h, depth = d * config.whole("nhid_factor"), config.layers("nlayers")
+    config.quotient("emsize", "nhead")
+    source = Source(Weights(tensors_of(found[0]), dtype), ("module.", ""), "encoder.weight")
 
     def block(number: int) -> Block:
         at = f"transformer_encoder.layers.{number}."
-        parts = np.split(source(f"{at}self_attn.in_proj_weight"), 3)
-        q, k, v = zip(parts, np.split(source(f"{at}self_attn.in_proj_bias"), 3), strict=True)
+        fused = source(f"{at}self_attn.in_proj_weight", 3 * d, d), source(f"{at}self_attn.in_proj_bias", 3 * d)
+        q, k, v = cut(fused, 3)
+        w1, w2 = source.linear(f"{at}linear1", h, d), source.linear(f"{at}linear2", d, h)
         return Block(
-            attention(q, k, v, source.linear(f"{at}self_attn.out_proj"), heads=heads),
-            perceptron(source.linear(f"{at}linear1"), source.linear(f"{at}linear2"), activation),
-            source.norm(f"{at}norm1", EPS),
-            source.norm(f"{at}norm2", EPS),
+            attention(q, k, v, source.linear(f"{at}self_attn.out_proj", d, d), heads=heads),
+            perceptron(w1, w2, ACTIVATIONS["gelu"]),
+            source.norm(f"{at}norm1", d, EPS),
+            source.norm(f"{at}norm2", d, EPS),
             pre=False,
         )
 
     blocks = tuple(block(number) for number in range(depth))
     source.check_all_read("transformer_encoder.")
-    return Parts(blocks, Table(source.linear("encoder"), source.linear("y_encoder")))
+    return Parts(blocks, Table(source.linear("encoder", d, features), source.linear("y_encoder", d, 1)))

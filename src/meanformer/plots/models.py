@@ -1,0 +1,45 @@
+"""The figures of a model's analysis, from its `results.json` alone."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .depth import CURVES, DEEP, Drawing, plot_curve, plot_deep, plot_fates, plot_spectrum
+from .export import save_figure
+from .heads import plot_closure_heads, plot_closure_layers, plot_entropy, plot_leaders, plot_ov, plot_symmetry
+from .tokenmap import plot_map
+
+PICTURES: dict[str, Callable[[Mapping[str, Any]], Drawing | None]] = {
+    "map": plot_map,
+    **{f"curve-{name}": partial(plot_curve, name=name) for name in CURVES},
+    "spectrum": plot_spectrum,
+    "closure-layers": plot_closure_layers,
+    "closure-heads": plot_closure_heads,
+    "symmetry": plot_symmetry,
+    "ov": plot_ov,
+    "entropy": plot_entropy,
+    "leaders": plot_leaders,
+    "fates": plot_fates,
+    **{f"deep-{part}": partial(plot_deep, part=part) for part in DEEP},
+}
+"""A figure with its caption for each name, from the tables of `results.json`; None if its numbers are not there."""
+
+
+def draw_model(
+    results: Mapping[str, Any], folder: Path, say: Callable[[str], None] | None = None
+) -> list[dict[str, str]]:
+    """Draw what `results` has numbers for into `folder/figures`; `say` is told what is being drawn.
+
+    **Returns:** for each figure its "name", "file" (relative to the folder) and "caption".
+    """
+    found = []
+    for name, picture in PICTURES.items():
+        drawn = picture(results)
+        if drawn is not None:
+            if say is not None:
+                say(f"drawing {name}")
+            figure, caption = drawn
+            file = save_figure(figure, folder / "figures" / name)
+            found.append({"name": name, "file": file.relative_to(folder).as_posix(), "caption": caption})
+    return found

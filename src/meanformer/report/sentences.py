@@ -1,0 +1,110 @@
+"""What the numbers of a model's analysis say, in sentences."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .page import number_text
+
+Results = Mapping[str, Any]
+
+
+def plain_text(text: Any) -> str:
+    r"""A text of others for a sentence of ours: its dollars and backticks are no formulas and no code."""
+    return str(text).replace("\\$", "$").replace("$", "\\$").replace("`", "'")
+
+
+def of(count: Any, words: str) -> str:
+    """So many of them; nothing if it is not known."""
+    return "" if count is None else f"{count} {words}"
+
+
+def about_result(results: Results) -> list[str]:
+    """The paragraphs at the top: what was found, beside what it is compared with."""
+    told = [_alignment(results), _closure(results), _fates(results), _deep(results)]
+    return [words for words in told if words]
+
+
+def about_depth(results: Results) -> list[str]:
+    """What the curves are, and what their nulls are."""
+    words = ["The cloud of tokens before the first layer, and after each. Depth counts the layers passed."]
+    if results.get("bands"):
+        words.append(
+            "Two nulls tell what training and words have to do with it. Random weights: all matrices and biases are "
+            "replaced by Gaussian ones of the same Frobenius norm, and the same tokens go through. Gaussian tokens: "
+            "the weights are the model's, and the first tokens are as many draws from the Gaussian with the mean and "
+            "covariance of the true ones; being few, they fill fewer directions from the start."
+        )
+    return words
+
+
+_CURVES = {"average_cosine": "the average cosine of two tokens", "effective_rank": "the effective rank"}
+
+
+def _alignment(results: Results) -> str:
+    parts = []
+    for name, words in _CURVES.items():
+        curve = (results.get("curves") or {}).get(name)
+        if curve and None not in (curve[0], curve[-1]):
+            first, last = (number_text(float(x), 3) for x in (curve[0], curve[-1]))
+            parts.append(f"{words} goes from {first} to {last}{_against(results, name, float(curve[-1]))}")
+    depth = (results.get("model") or {}).get("depth")
+    return f"Over {depth} layers {'; '.join(parts)}." if parts else ""
+
+
+def _against(results: Results, name: str, value: float) -> str:
+    """Where a last value lies relative to the bands of the nulls."""
+    found = []
+    for null, curves in (results.get("bands") or {}).items():
+        band = (curves or {}).get(name) or {}
+        ends = [(band.get(key) or [None])[-1] for key in ("low", "high")]
+        if None not in ends:
+            low, high = map(float, ends)  # type: ignore[arg-type]
+            place = "below" if value < low else "above" if value > high else "within"
+            found.append(f"{place} the {number_text(low, 3)} to {number_text(high, 3)} of {null}")
+    return f" ({', '.join(found)})" if found else ""
+
+
+def _closure(results: Results) -> str:
+    closure = results.get("closure") or {}
+    layers, means = closure.get("layer_error"), closure.get("layer_mean_only")
+    if not layers or not means or None in (*layers, *means):
+        return ""
+    better = sum(error < mean for error, mean in zip(layers, means, strict=True))
+    nulls = {"with random weights": "random", "on Gaussian tokens": "resampled"}
+    medians = {words: (closure.get(null) or {}).get("middle") or [None] for words, null in nulls.items()}
+    beside = "".join(f", {_range(found)} {words}" for words, found in medians.items() if None not in found)
+    worse = sum(error > 1 for error in layers)
+    beyond = f"; in {worse} it is worse than predicting nothing" if worse else ""
+    return (
+        f"The Gaussian closure predicts what attention adds to the tokens with relative errors of {_range(layers)} "
+        f"({_range(means)} for the mean value alone{beside}). It beats the mean value in {better} of {len(layers)} "
+        f"layers{beyond}."
+    )
+
+
+def _range(values: Any) -> str:
+    """The least and the largest of these numbers."""
+    low, high = (number_text(float(x), 3) for x in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _fates(results: Results) -> str:
+    fates = results.get("fates") or []
+    times = [float(fate["time"]) for fate in fates if fate.get("time") is not None]
+    if not fates or not times:
+        return ""
+    return (
+        f"With frozen weights and without normalisation, the Gaussian flow of {len(times)} of {len(fates)} layers "
+        f"blows up, at a time of {_range(times)} layers."
+    )
+
+
+def _deep(results: Results) -> str:
+    deep = results.get("deep") or {}
+    if not deep.get("layers"):
+        return ""
+    near, groups, rank = ((deep.get(name) or [None])[-1] for name in ("near_pairs", "groups", "effective_rank"))
+    parts = [] if near is None else [f"{100 * near:.3g} % of the pairs of tokens have a cosine above 0.99"]
+    parts += [] if groups is None else [f"there are {groups:g} groups of near tokens"]
+    parts += [] if rank is None else [f"the effective rank is {number_text(float(rank), 3)}"]
+    return f"Repeated to {deep['layers'][-1]:,} layers: {', '.join(parts)}." if parts else ""

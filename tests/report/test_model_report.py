@@ -1,0 +1,292 @@
+"""The report of a model: what is in its folder is on the page, names of tokens stay names, and the map moves."""
+
+import json
+import re
+import subprocess
+
+import pytest
+
+from meanformer._checks import InputError
+from meanformer.report.model import model_page, write_model_report
+from meanformer.report.tokenmap import MOST_TOKENS, in_script, moving_map
+from report._analyses import EVIL, LABELS, folder, record, results
+from report.test_page import Elements, chromium
+from report.test_run_report import words_of
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_model_report(folder(tmp_path_factory.mktemp("model") / "run", record(), results()))
+
+
+@pytest.fixture(scope="module")
+def page(path) -> str:
+    return path.read_text()
+
+
+def without_figures(tmp_path, **changes) -> str:
+    """The page of changed results; nothing is drawn, which takes most of the time."""
+    found = results(**changes) | {"figures": [{"name": "none", "file": "none.svg", "caption": ""}]}
+    return model_page(tmp_path, record(), found).html()
+
+
+def rows_of(html: str) -> list[str]:
+    return [words_of(row) for row in re.findall(r"<tr>.*?</tr>", html, re.DOTALL)]
+
+
+def test_what_was_found_is_told(page):
+    words = words_of(page)
+    for told in (
+        "tiny on page.txt",
+        "average cosine 0.05 → 0.35",
+        "closure error 0.625",
+        "closure beats the mean 50 %",
+        "100 MB at most",
+        "within the 0.315 to 0.385 of Gaussian tokens",
+        "above the 0.157 to 0.193 of random weights",
+        "It beats the mean value in 1 of 2 layers; in 1 it is worse than predicting nothing.",
+        "the Gaussian flow of 1 of 2 layers blows up, at a time of 0.25 layers",
+        "Repeated to 100 layers: 25 % of the pairs of tokens have a cosine above 0.99, there are 3 groups",
+        "numbers in the layers 12,345",
+        "It stands still.",
+        "2 positive, 2 negative and 4 zero eigenvalues. This is no fact about training",
+        "after its last layer its first one follows",
+        "meanformer model tiny --text page.txt",
+        "model = mf.models.load(&quot;tiny&quot;, dtype=&quot;float32&quot;)",
+        "hash of the settings abc123",
+        "{vaswani2017,",
+    ):
+        assert told in words, told
+    rows = rows_of(page)
+    assert "0 1.25 0.75 0.2 (0.18 to 0.22) 0.4 (0.36 to 0.44) 2 of 3" in rows
+    assert "1 0 2 0.9 0.2 0.4 0.5" in rows  # head by head
+    assert "1 2 0.6 0.75 37.5 2 1 0.5 2, 2, 4" in rows
+    assert "0 0 0 1 0" in rows  # attention; the energy, of which there is no number, has no column
+    assert "0 blows up 0.25 0.01 3 1" in rows
+    assert "1 grows — — 0.5 2" in rows
+    assert "2 0.35 2.5 2 0.3 4 900 4" in rows
+
+
+def test_figures_that_the_folder_has_not_are_drawn(page, path):
+    drawn = sorted(file.stem for file in (path.parent / "figures").iterdir())
+    assert len(drawn) == 18
+    assert page.count("data:image/svg+xml") == len(drawn)  # each of them once
+    assert "is not in the folder" not in page
+
+
+def test_figures_of_the_folder_are_taken_as_they_are(tmp_path):
+    html = without_figures(tmp_path)
+    assert "data:image" not in html
+    assert not (tmp_path / "figures").exists()
+
+
+def test_it_is_well_formed_and_loads_nothing(page):
+    found = Elements(page)
+    for tag, attributes in found.found:
+        assert tag not in ("link", "iframe", "object", "embed", "base", "form")
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("src", "href"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("#", "data:", "https://arxiv.org/"))
+    assert not re.search(r"fetch\(|XMLHttpRequest|import\(|https?:|innerHTML|eval\(", found.words["script"])
+    anchors = [a["id"] for _, a in found.found if "id" in a]
+    assert len(anchors) == len(set(anchors)) > 10
+
+
+def test_names_of_tokens_stay_names(page):
+    """A token that ends a script, one that looks like a formula, one that looks like markup."""
+    scripts = re.findall(r"<script[^>]*>", page)
+    assert len(scripts) == 4  # of all pages, the data, the map, the sorting
+    (data,) = re.findall(r'<script type="application/json" class="map-data">(.*?)</script>', page, re.DOTALL)
+    assert json.loads(data)["labels"] == ["[CLS]", EVIL[:39] + "…", "$x$", "`y` & <b>", "⏎", "token"]
+    assert not set("<>&") & set(data)
+    seen = next(row for row in rows_of(page) if "50 %" in row and "12 %" in row)
+    assert seen.startswith("0 &lt;/script&gt;&lt;script&gt;document.title")
+
+
+def test_texts_of_others_stay_texts(tmp_path):
+    bad = "<script>alert(1)</script> $x$ `y`"
+    run = record(title=bad, name=bad, command=bad, experiment={"model": bad, "input": {"kind": "text"}})
+    found = results(summary=bad, notes=[bad], figures=[{"name": bad, "file": "x.svg", "caption": ""}])
+    found["model"] |= {"name": bad, "kind": bad}
+    found["input"] |= {"source": bad}
+    found["fates"][0] |= {"words": bad, "ending": bad}
+    found["deep"] |= {"words": bad}
+    found["numbers"] |= {"n": 1}
+    html = model_page(tmp_path, run, found).html()
+    assert "<script>alert" not in html
+    assert html.count("&lt;script&gt;alert(1)&lt;/script&gt; $x$") >= 8
+
+
+@pytest.mark.parametrize("text", ["</script>", "<!--", "\u2028", "&lt;", 'a"b\\', "日本"])
+def test_data_of_a_script_are_read_as_they_were(text):
+    written = in_script({"labels": [text]})
+    assert json.loads(written) == {"labels": [text]}
+    assert not set("<>&\u2028\u2029") & set(written)
+
+
+def test_what_was_not_found_has_no_section(tmp_path):
+    gone = dict.fromkeys(("closure", "heads", "fates", "deep", "map", "attention", "most_seen", "bands"))
+    html = without_figures(tmp_path, **gone, notes=["No Gaussian closure: it is causal."])
+    titles = re.findall(r"<h2>(.*?)</h2>", html)
+    assert titles == [
+        "Result", "The model and its input", "Over depth", "All numbers", "Settings", "Do it again", "Cite",
+    ]  # fmt: skip
+    assert '<div class="note-box warn"><p>No Gaussian closure: it is causal.</p></div>' in html
+    assert "null" not in words_of(html)
+
+
+def test_an_unfinished_analysis_says_how_to_go_on(tmp_path):
+    path = folder(tmp_path / "run", record(), None)
+    (path / "items").mkdir()
+    (path / "items" / "curves.json").write_text("{}")
+    words = words_of(write_model_report(path).read_text())
+    assert "not finished (1 of 3 stages are complete)" in words
+    assert f"meanformer resume {path}" in words
+    assert "tokens" not in words.split("Do it again")[0]
+
+
+def test_what_is_no_run_folder_is_refused(tmp_path):
+    with pytest.raises(InputError, match="not a run folder"):
+        write_model_report(tmp_path)
+
+
+def test_layers_of_a_model_that_normalises_first(tmp_path):
+    found = results()
+    words = words_of(without_figures(tmp_path, model=found["model"] | {"pre": True, "tied": True, "causal": True}))
+    assert "on normalised tokens" in words
+    assert "all with the same weights: depth is time" in words
+    assert "those before it, and itself" in words
+    assert "the same map again and again" in words
+
+
+@pytest.mark.parametrize(
+    "kind, told", [("image", "image=&quot;"), ("tokens", "tokens=np.load("), ("text", ".read_text(), cut=True")]
+)
+def test_how_to_have_the_tokens_in_python(tmp_path, kind, told):
+    run = record(experiment={"model": "tiny", "input": {"kind": kind}, "dtype": "float64"}, input="input.x")
+    html = model_page(tmp_path, run, None).html()
+    assert told in html
+    assert f"{tmp_path.as_posix()}/input.x" in html
+    assert "dtype=&quot;float64&quot;" in html
+
+
+# The map that moves
+
+
+def data_of(**changes) -> dict:
+    markup = moving_map(results(**changes))
+    return json.loads(re.search(r'class="map-data">(.*?)</script>', markup, re.DOTALL)[1])
+
+
+def test_the_map_has_the_points_of_the_results():
+    data = data_of()
+    points = results()["map"]["points"]
+    assert data["points"][1] == [round(1000 * x) for token in points[1] for x in token]
+    assert data["explained"] == ["10", "25", "50"]
+    assert data["names"] == ["before the first layer", "after 1 layer", "after the last layer"]
+    assert sorted(data["order"]) == list(range(len(LABELS)))
+    assert len(data["light"]) == len(data["dark"]) == len(LABELS)
+    assert moving_map(results(map=None)) is None
+
+
+def test_depths_beyond_the_model_come_after_it():
+    map_ = results()["map"]
+    there = {"layers": [1, 50], "points": [map_["points"][0], map_["points"][2]]}
+    data = data_of(map=map_ | {"deep": there})
+    assert data["names"][-1] == "after 50 layers, beyond the model"
+    assert len(data["points"]) == 4  # layer 1 is in the model
+    assert data["explained"] is None  # the shares of the others are not known
+    shares = data_of(map=map_ | {"deep": there | {"explained": [0.2, 0.75]}})["explained"]
+    assert shares == ["10", "25", "50", "75"]
+
+
+def test_tokens_without_weight_and_patches(tmp_path):
+    given = results()["input"]
+    data = data_of(input=given | {"weights": [0.25] * 4 + [0, 0], "grid": [1, 5]})
+    assert data["hollow"] == [4, 5]
+    assert data["grid"] == [1, 5]
+    words = words_of(without_figures(tmp_path, input=given | {"weights": [0.25] * 4 + [0, 0]}))
+    assert "Rings are tokens of weight 0" in words
+
+
+def test_very_many_tokens_are_thinned_out():
+    n = 2 * MOST_TOKENS
+    points = [[[k / n, 0.0] for k in range(n)]] * 2
+    given = results()["input"] | {"n": n, "labels": [str(k) for k in range(n)]}
+    data = data_of(map={"points": points, "explained": [1.0, 1.0], "deep": None}, input=given)
+    assert len(data["labels"]) == MOST_TOKENS
+    assert data["numbers"][-1] == n - 1
+    assert data["labels"] == [str(k) for k in data["numbers"]]
+
+
+# In a browser
+
+PROBE = """<script>
+addEventListener("load", () => {
+  const box = document.querySelector(".tokenmap"), part = name => box.querySelector("." + name), told = [];
+  const canvas = part("map-canvas"), area = canvas.getBoundingClientRect();
+  const note = () => told.push([part("map-layer").value, part("map-where").textContent, part("map-told").textContent,
+    [...box.querySelectorAll(".chip.on")].map(chip => chip.textContent).join()]);
+  const at = (x, y, kind) => canvas.dispatchEvent(new PointerEvent(kind, { clientX: x, clientY: y, bubbles: true }));
+  note();
+  canvas.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+  note();
+  const seen = new Set();
+  for (let x = area.left; x < area.right; x += 5) for (let y = area.top; y < area.bottom; y += 5) {
+    at(x, y, "pointermove");
+    box.querySelectorAll(".chip.on").forEach(chip => seen.add(chip.dataset.token));
+  }
+  at(0, 0, "pointerleave");
+  note();
+  part("map-find").value = "TOKEN";
+  part("map-find").dispatchEvent(new Event("input"));
+  note();
+  const hits = [...box.querySelectorAll(".chip.hit")].map(chip => chip.textContent);
+  part("map-layer").value = 1;
+  part("map-layer").dispatchEvent(new Event("input"));
+  const table = document.querySelector(".sortable table"), heading = table.querySelectorAll("th button")[2];
+  heading.click();
+  const column = () => [...table.tBodies[0].rows].map(row => row.cells[2].textContent);
+  const up = column();
+  heading.click();
+  const down = column();
+  const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  setTimeout(() => {
+    note();
+    const found = { told, seen: [...seen].sort(), hits, up, down, title: document.title, hidden: box.hidden,
+      painted: pixels.some(x => x > 0), width: document.documentElement.scrollWidth };
+    document.body.innerHTML = "";
+    document.body.textContent = "FOUND" + JSON.stringify(found) + "END";
+  }, 900);
+});
+</script></body>"""
+
+
+def test_the_map_moves_and_tells_names(tmp_path, page):
+    """Layer and token by the address; pointing, searching, the slider; sorting; and no wider than a phone."""
+    browser = chromium()
+    file = tmp_path / "page.html"
+    file.write_text(page.replace("</body>", PROBE))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    options += ["--window-size=500,900", "--virtual-time-budget=4000"]
+    address = f"{file.as_uri()}#layer=2&token=5"
+    done = subprocess.run([browser, *options, address], capture_output=True, text=True, timeout=120, check=True)
+    import html
+
+    found = json.loads(html.unescape(re.search(r"FOUND(.*)END", done.stdout)[1]))
+    assert found["title"] == "tiny on page.txt"  # no token has changed it
+    assert not found["hidden"]
+    assert found["painted"]
+    asked, escaped, left, searched, moved = found["told"]
+    assert asked[:2] == ["2", "after the last layer; the plane shows 50 % of the variance"]
+    assert asked[2].startswith("token 5: token.")
+    assert asked[3] == "token"
+    assert escaped[3] == left[3] == ""
+    assert found["seen"] == [str(k) for k in range(len(LABELS))]  # each can be pointed at
+    assert searched[2] == "1 of 6 tokens have this in their names"
+    assert found["hits"] == ["token"]
+    assert moved[:2] == ["1", "after 1 layer; the plane shows 25 % of the variance"]
+    assert found["up"] == ["0.1", "0.25", "0.5", "0.75", "1.5", "2"]
+    assert found["down"] == found["up"][::-1]
+    assert found["width"] <= 500

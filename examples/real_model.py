@@ -36,13 +36,13 @@ def draw(record, curves, null, closure, out: Path) -> None:
     with style.style():
         figure, axes = plt.subplots(1, 3, figsize=(11.0, 3.6), layout="constrained")
         for ax, name in zip(axes, ("average_cosine", "effective_rank"), strict=False):
-            ax.plot(depth, getattr(curves, name), "o-", label=record.model.name)
+            ax.plot(depth, getattr(curves, name), "o-", color=style.PALETTE[0], label=record.model.name)
             ax.plot(depth, getattr(null, name), "o--", color=style.SOFT, label="random weights")
             ax.set(title=name.replace("_", " ").capitalize(), xlabel="layer", ylim=(0, None))
         axes[0].legend(frameon=False, fontsize=8.5)
         ax = axes[2]
-        ax.plot(depth[:-1], closure.layer_error, "o-", label="closure")
-        ax.plot(depth[:-1], closure.layer_mean_only, "s-", label="mean only")
+        ax.plot(depth[:-1], closure.layer_error, "o-", color=style.PALETTE[0], label="closure")
+        ax.plot(depth[:-1], closure.layer_mean_only, "s-", color=style.PALETTE[1], label="mean only")
         ax.plot(
             depth[:-1],
             np.median(closure.layer_resampled, axis=0),

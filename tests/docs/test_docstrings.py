@@ -63,6 +63,9 @@ WORDS = [
     "plot_claims",
     "plot_clusters",
     "plot_ranks",
+    "models.load",
+    "models.TransformerRecord",
+    "models.LayerRecord",
 ]
 
 

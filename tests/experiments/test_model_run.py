@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from meanformer.experiments.comparison import compare, summary
 from meanformer.experiments.model import Asked, Given, analyse, given, resume_model
 from meanformer.experiments.runner import Interrupted, Watch
 from meanformer.models import along, closure, head_facts, load
+from meanformer.report.model import write_model_report
 from meanformer.store.folder import RunFolder
 
 ORACLES = Path(__file__).parents[1] / "models" / "oracles"
@@ -83,6 +85,16 @@ def test_results_are_those_of_the_library(done):
     assert results["peak_bytes"] > 2**20
     assert 0 < results["seconds"] == numbers["seconds"]
     assert results["notes"] == []
+    page = write_model_report(done).read_text()
+    for heading in (
+        "The tokens, layer by layer",
+        "Over depth",
+        "The Gaussian closure",
+        "Heads",
+        "Frozen layers",
+        "Cite",
+    ):
+        assert f">{heading}</h2>" in page
 
 
 def test_interrupted_at_each_stage(done, tmp_path, monkeypatch):
@@ -125,7 +137,7 @@ def test_a_stage_that_is_damaged_is_done_again(done, tmp_path):
     folder = tmp_path / "bert"
     shutil.copytree(done, folder)
     (folder / "results.json").unlink()
-    (folder / "items" / "map.json").write_text('{"name": "map", "fou')
+    (folder / "items" / "heads.json").write_text('{"name": "heads", "fou')
     kept = (folder / "items" / "curves.json").stat().st_mtime_ns
     resume_model(folder)
     assert found(folder) == found(done)
@@ -141,7 +153,7 @@ def test_what_a_model_cannot_have_is_a_note(done, tmp_path, monkeypatch):
     def refused(*_, **__):
         mf._checks.refuse("there is no closure here", got="a test", expected="none", remedy="none")
 
-    monkeypatch.setattr("meanformer.models.closure.closure", refused)
+    monkeypatch.setattr(sys.modules["meanformer.models.closure"], "closure", refused)
     resume_model(folder)
     results = found(folder)
     assert results["notes"] == ["No Gaussian closure: there is no closure here."]

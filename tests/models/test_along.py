@@ -18,9 +18,9 @@ from meanformer.models.along import cloud_numbers, nearness
 MODULE = sys.modules["meanformer.models.along"]
 # 54 tokens of MiniLM.
 PARAGRAPH = (
-    "A transformer moves tokens layer by layer, as particles that see each other through attention. The theory follows "
-    "their distribution: a measure that flows along the field which it makes itself. We look at how the cloud of tokens "
-    "of a real model moves."
+    "A transformer moves tokens layer by layer, as particles that see each other through attention. The theory "
+    "follows their distribution: a measure that flows along the field which it makes itself. We look at how the cloud "
+    "of tokens of a real model moves."
 )
 
 
@@ -166,6 +166,17 @@ def test_one_token():
     found = cloud_numbers(mf.PointCloud([[3.0, 4.0]]))
     assert found.effective_rank == 1 and found.norm == 5 and found.spread == 0 and found.clusters == 1
     assert np.isnan(found.average_cosine) and found.spectrum.tolist() == [0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rounding_is_no_direction(dtype):
+    """Tokens that are one up to a few last digits have rank one; a small but true spread keeps its rank."""
+    random = np.random.default_rng(0)
+    centre, eps = np.ones(40), float(np.finfo(dtype).eps)
+    rounded = mf.PointCloud(jnp.asarray(centre * (1 + eps * random.normal(size=(30, 40))), dtype))
+    assert cloud_numbers(rounded).effective_rank == 1 and cloud_numbers(rounded).spread == 0
+    spread = mf.PointCloud(jnp.asarray(centre + 1000 * eps * random.normal(size=(30, 40)), dtype))
+    assert cloud_numbers(spread).effective_rank > 15
 
 
 def test_nearness_is_single_linkage_by_angle(monkeypatch):

@@ -138,6 +138,8 @@ def hub(monkeypatch, tmp_path):
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
 
     at(port)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     return at
 

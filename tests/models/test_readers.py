@@ -239,6 +239,7 @@ def test_rotations_need_pairs(refused):
         ("mistral", {"sliding_window": 500, "max_position_embeddings": 30}, 30),
         ("mistral", {"sliding_window": None, "max_position_embeddings": 30}, 30),
         ("qwen2", {"sliding_window": 5, "max_position_embeddings": 30}, 30),
+        ("qwen2", {"sliding_window": 5, "use_sliding_window": None, "max_position_embeddings": 30}, 30),
         ("qwen2", {"sliding_window": 5, "use_sliding_window": True}, 5),
         ("llama", {"max_position_embeddings": None}, None),
     ],

@@ -106,8 +106,8 @@ def image_patches(image: Any, size: int = 8) -> Labelled:
     Patches are counted along the rows, from the upper left corner. What does not fill a patch at the lower and at the
     right edge is cut off. Whole numbers become values in $[0,1]$: they are divided by 255 (16 bits: by 65535).
 
-    **Arguments:** `image`, an array `(height, width)`, or `(height, width, channels)`, of grey or colour values; `size`,
-    the side of a patch in pixels. Files are read by `matplotlib.image.imread`, or by `np.load`.
+    **Arguments:** `image`, an array `(height, width)`, or `(height, width, channels)`, of grey or colour values;
+    `size`, the side of a patch in pixels. Files are read by `matplotlib.image.imread`, or by `np.load`.
 
     **Returns:** a `Labelled`: tokens of shape `(n, size * size * channels)`, with the labels "row,column" (from 0), the
     `grid` of rows and columns, and `image(points)`, which puts patches together again.

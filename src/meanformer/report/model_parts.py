@@ -46,6 +46,8 @@ def add_closure(section: Section, results: Results, figures: Figures) -> None:
         "added to the stream, without the bias. Two numbers tell what it is worth: 1 is the error of predicting "
         "nothing, and the mean value $\\bar{v}$ alone, as if attention were uniform, leaves out the second term."
     )
+    if (results.get("model") or {}).get("causal"):
+        section.text("The mean and the covariance are, for each token, those of the tokens that it sees.")
     _add_figures(section, figures, ["closure-layers", "closure-heads"])
     rows = []
     for layer, error in enumerate(closure["layer_error"]):

@@ -136,9 +136,9 @@ for (const box of document.querySelectorAll(".tokenmap")) {
     if (where.textContent !== words) where.textContent = words;
     redraw();
   };
-  const step = now => {
+  const step = () => {
     if (!state.lasts) return;
-    const t = Math.min((now - state.began) / state.lasts, 1), ease = t * t * (3 - 2 * t);
+    const t = Math.min((performance.now() - state.began) / state.lasts, 1), ease = t * t * (3 - 2 * t);
     show(state.from + (state.to - state.from) * ease);
     if (t < 1) return requestAnimationFrame(step);
     state.lasts = 0;
@@ -177,7 +177,7 @@ for (const box of document.querySelectorAll(".tokenmap")) {
   };
   const near = event => {
     const area = canvas.getBoundingClientRect(), reach = event.pointerType === "touch" ? 30 : 16;
-    const x = event.clientX - area.left, y = event.clientY - area.top;
+    const x = event.clientX - area.left - canvas.clientLeft, y = event.clientY - area.top - canvas.clientTop;
     let best = -1, least = reach * reach;
     for (let i = 0; i < n; i++) {
       const [a, b] = screen(i, state.at), far = (a - x) ** 2 + (b - y) ** 2;

@@ -75,12 +75,12 @@ def _data(results: Mapping[str, Any]) -> dict[str, Any] | None:
     last, explained = len(points) - 1, table.get("explained")
     names = [depth_name(layer, last) for layer in range(last + 1)]
     deep = table.get("deep") or {}
-    beyond = [(int(layer), p) for layer, p in zip(deep.get("layers") or [], deep.get("points") or [], strict=True)]
-    beyond = [(layer, p) for layer, p in beyond if layer > last]
-    if beyond:  # what was not computed with the others has no share of its own
-        points = np.concatenate([points, np.array([p for _, p in beyond], np.float64)])
-        names += [f"after {layer:,} layers, beyond the model" for layer, _ in beyond]
-        explained = [*explained, *(deep.get("explained") or [])] if explained else None
+    beyond = [k for k, layer in enumerate(deep.get("layers") or []) if layer > last]
+    if beyond:
+        points = np.concatenate([points, np.array([deep["points"][k] for k in beyond], np.float64)])
+        names += [f"after {int(deep['layers'][k]):,} layers, beyond the model" for k in beyond]
+        shares = deep.get("explained")
+        explained = [*explained, *(shares[k] for k in beyond)] if explained and shares else None
     n = points.shape[1]
     labels = [short(shown(label)) for label in given.get("labels") or range(n)]
     kept = np.arange(n) if n <= MOST_TOKENS else np.unique(np.linspace(0, n - 1, MOST_TOKENS).round().astype(int))
@@ -90,12 +90,11 @@ def _data(results: Mapping[str, Any]) -> dict[str, Any] | None:
     light, dark = (
         [colors.to_hex(row) for row in token_colours(n, given.get("grid"), dark=night)[kept]] for night in (False, True)
     )
-    full = explained if explained and len(explained) == len(points) else None
     return {
         "points": [np.rint(layer.ravel() / UNIT).astype(int).tolist() for layer in points],
         "box": np.rint(box.ravel() / UNIT).astype(int).tolist(),
         "names": names,
-        "explained": [f"{100 * share:.0f}" for share in full] if full else None,
+        "explained": [f"{100 * share:.0f}" for share in explained] if explained else None,
         "labels": [labels[i] for i in kept],
         "numbers": None if len(kept) == n else kept.tolist(),
         "grid": grid if grid and grid[0] * grid[1] <= n else None,

@@ -1,7 +1,7 @@
 """Castin, Ablin, Carrillo and Peyré (2025): A unified perspective on the dynamics of deep transformers."""
 
 from ..base import Paper
-from . import bounds, closed, cone, density, depth, identity, meanfield, ranks
+from . import bounds, closed, cone, density, depth, identity, meanfield, ranks, tokens
 
 PAPER = Paper(
     key="castin2025",
@@ -26,6 +26,7 @@ PAPER = Paper(
             *bounds.ITEMS,
             depth.ITEM,
             density.ITEM,
+            tokens.ITEM,
         )
     },
 )

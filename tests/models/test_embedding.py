@@ -55,6 +55,12 @@ def test_wrong_ids(bert, refused, ids, words):
     refused(lambda: bert.record(ids=ids), "vocabulary", words)
 
 
+def test_padding_is_not_counted_by_roberta(tiny, refused):
+    model = mf.models.load(tiny({"model_type": "roberta", "pad_token_id": 1}))
+    refused(lambda: model.record(ids=[0, 3, 1, 4]), "padding among the words", "the number 1 at place 2")
+    assert model.record(ids=[0, 3, 4]).n == 3
+
+
 def test_one_input(bert, refused):
     refused(lambda: bert.record(), "takes one input", "got:      none")
     refused(lambda: bert.record("a", ids=[1]), "takes one input", "text and ids")

@@ -229,6 +229,9 @@ def test_gpt2_has_no_ends(vocabulary):
     ids, labels = tokenizer("a that<|endoftext|>")
     assert labels == ("a", "th", "a", "t", "<|endoftext|>")
     assert ids[-1] == 0
+    # Also where the vocabulary has the words of another family.
+    both = vocabulary("gpt2", **byte_level("<s>", "</s>"))
+    assert both("a that")[1] == ("a", "th", "a", "t")
 
 
 def test_roberta_has_ends(vocabulary):

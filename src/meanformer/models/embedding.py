@@ -43,8 +43,9 @@ class Words(AbstractEmbedding):
         norm: AbstractNorm | None = None,
         projection: Map | None = None,
         limit: int | None = None,
+        padding: int | None = None,
     ):
-        self.words, self.positions, self.types = words, positions, types
+        self.words, self.positions, self.types, self.padding = words, positions, types, padding
         self.norm, self.projection = norm, projection
         self.limit = limit if positions is None else positions.shape[0]
 
@@ -67,6 +68,13 @@ class Words(AbstractEmbedding):
                 got=f"numbers from {numbers.min()} to {numbers.max()}",
                 expected=f"0 to {len(self.words) - 1}",
                 remedy="take the tokenizer that belongs to the model",
+            )
+        if self.padding is not None and (numbers == self.padding).any():
+            checks.refuse(
+                "padding among the words: this model does not count it, and others after it move up",
+                got=f"the number {self.padding} at place {int((numbers == self.padding).argmax())}",
+                expected="words alone",
+                remedy="leave the padding out",
             )
         return numbers
 

@@ -47,8 +47,8 @@ class Frozen:
     - `words`: all this in a sentence.
 
     ```python
-    fate = mf.models.Frozen(2, "blows up", 0.9, 0.002, 0.06, 1.0, "blows up at t = 0.9 layers, in about 1 directions")
-    assert str(fate) == "layer 2: blows up at t = 0.9 layers, in about 1 directions"
+    fate = mf.models.Frozen(2, "blows up", 0.9, 0.002, 0.06, 1.0, "blows up at t = 0.9 layers, in one direction")
+    assert str(fate) == "layer 2: blows up at t = 0.9 layers, in one direction"
     ```
     """
 
@@ -225,7 +225,8 @@ def _fate(number: int, terms: Sequence[Term], seen: PointCloud, t1: float) -> Fr
     time = None
     if ratio > 1 and run.outcome.kind != "REACHED" and end["exponent"] > FASTER:
         time = t + 1 / (end["exponent"] * end["growth"])  # MATH e.5
-        kind, words = "blows up", f"blows up at t = {time:.3g} layers, in about {rank:.2g} directions"
+        ways = "one direction" if rank < 1.05 else f"about {rank:.2g} directions"
+        kind, words = "blows up", f"blows up at t = {time:.3g} layers, in {ways}"
     elif not run.outcome.ok:
         kind, words = "unfinished", f"not known: the computation ended at t = {t:.3g} layers"
     elif abs(ratio - 1) < STEADY:

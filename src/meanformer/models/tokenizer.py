@@ -106,7 +106,7 @@ def read_tokenizer(folder: Path, kind: str) -> Any:
     settings = _plain_settings(folder, kind, names)
     if "vocab.txt" in names:
         return _built("vocab.txt", lambda: _from_words(library, folder / "vocab.txt", settings))
-    return _built("vocab.json with merges.txt", lambda: _from_merges(library, folder, settings))
+    return _built("vocab.json with merges.txt", lambda: _from_merges(library, folder, settings, kind))
 
 
 def _built(name: str, build: Any) -> Any:
@@ -179,19 +179,19 @@ def _symbols(library: Any, vocabulary: dict[str, int], settings: dict[str, Any])
     return inner
 
 
-def _from_merges(library: Any, folder: Path, settings: dict[str, Any]) -> Any:
+def _from_merges(library: Any, folder: Path, settings: dict[str, Any], kind: str) -> Any:
     """The byte-level tokenizer of GPT-2, and of RoBERTa, which puts a token before and after the text."""
     vocabulary = read_table(folder / "vocab.json")
     inner = library.Tokenizer(library.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
     byte_level = library.pre_tokenizers.ByteLevel(add_prefix_space=settings.get("add_prefix_space", False))
     inner.pre_tokenizer, inner.decoder = byte_level, library.decoders.ByteLevel()
-    return _with_ends(library, inner, vocabulary)
+    return _with_ends(library, inner, vocabulary, () if kind == "gpt2" else ENDS)
 
 
-def _with_ends(library: Any, inner: Any, vocabulary: dict[str, int]) -> Any:
+def _with_ends(library: Any, inner: Any, vocabulary: dict[str, int], known: Any = ENDS) -> Any:
     """The tokens that a model puts around a text, if its vocabulary has them; and those that are no text."""
     inner.add_special_tokens([library.AddedToken(w, lstrip=w == "<mask>") for w in SPECIAL if w in vocabulary])
-    for ends in ENDS:
+    for ends in known:
         if set(ends) <= vocabulary.keys():
             numbers = [(word, vocabulary[word]) for word in ends]
             template = f"{ends[0]} $A {ends[1]}"

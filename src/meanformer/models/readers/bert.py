@@ -26,6 +26,7 @@ def read_bert(config: Config, weights: Weights) -> Parts:
         positions=source("embeddings.position_embeddings.weight", places, d)[padding + 1 :],
         types=source("embeddings.token_type_embeddings.weight", -1, d),
         norm=source.norm("embeddings.LayerNorm", d, eps),
+        padding=padding if padding >= 0 else None,
     )
 
     def block(number: int) -> Block:
@@ -103,6 +104,8 @@ def read_albert(config: Config, weights: Weights) -> Parts:
         )
 
     shared = [[block(group, number) for number in range(inner)] for group in range(groups)]
-    blocks = tuple(b for layer in range(depth) for b in shared[layer * groups // depth])
+    blocks = tuple(
+        b for layer in range(depth) for b in shared[int(layer / (depth / groups))]
+    )  # as ALBERT counts, in floating point
     source.check_all_read("encoder.")
     return Parts(blocks, embedding)

@@ -28,6 +28,7 @@ def read_tabpfn(path: Path, dtype: Any) -> Parts:
             remedy="name the folder of a model that save_pretrained has written",
         )
     config = Config(found[2], path.name)
+    config.only("pre_norm", (False,), "a set transformer with its normalisations first")
     config.only("efficient_eval_masking", (True,), "attention among the rows that are asked for")
     d, heads, features = (config.whole(name) for name in ("emsize", "nhead", "num_features"))
     h, depth = d * config.whole("nhid_factor"), config.layers("nlayers")

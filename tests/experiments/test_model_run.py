@@ -153,7 +153,7 @@ def test_what_a_model_cannot_have_is_a_note(done, tmp_path, monkeypatch):
     def refused(*_, **__):
         mf._checks.refuse("there is no closure here", got="a test", expected="none", remedy="none")
 
-    monkeypatch.setattr(sys.modules["meanformer.models.closure"], "closure", refused)
+    monkeypatch.setattr(sys.modules["meanformer.models.closures"], "closure", refused)
     resume_model(folder)
     results = found(folder)
     assert results["notes"] == ["No Gaussian closure: there is no closure here."]

@@ -1,5 +1,6 @@
 """Curves over depth, against loops over tokens and the diagnostics of the library."""
 
+import dataclasses
 import itertools
 import os
 import sys
@@ -13,9 +14,9 @@ import pytest
 from tiny_records import KINDS, tiny_record
 
 import meanformer as mf
-from meanformer.models.along import cloud_numbers, nearness
+from meanformer.models.curves import cloud_numbers, nearness
 
-MODULE = sys.modules["meanformer.models.along"]
+MODULE = sys.modules["meanformer.models.curves"]
 # 54 tokens of MiniLM.
 PARAGRAPH = (
     "A transformer moves tokens layer by layer, as particles that see each other through attention. The theory "
@@ -94,7 +95,9 @@ def head_loops(record, layer):
             mass += w[i] * sum(w[j] for j in sees)
             for j in sees:
                 P[i, j] = odds[j] / sum(odds.values())
-        entropy = -sum(w[i] * p * np.log(p) for i in range(n) for p in P[i] if p > 0) / np.log(n)
+        many = [i for i in range(n) if i > 0 or not record.model.causal]  # the first sees itself alone, under a mask
+        most = [np.log(i + 1 if record.model.causal else n) for i in range(n)]
+        entropy = -sum(w[i] * p * np.log(p) / most[i] for i in many for p in P[i] if p > 0) / w[many].sum()
         singular = np.linalg.svd(P, compute_uv=False)
         leaders = {int(P[i].argmax()) for i in range(n) if P[i].max() > 0.5}
         rows.append((entropy, (singular > 1e-3 * singular[0]).sum(), len(leaders), np.log(total / mass)))
@@ -111,9 +114,50 @@ def test_heads_against_loops(name):
         assert np.allclose(np.stack(arrays, axis=1), true, rtol=1e-10)
         best = mf.models.most_seen(record, l, count=3)
         order = np.argsort(-received)[:3]
-        assert [label for label, _ in best] == [record.labels[j] for j in order]
-        assert np.allclose([share for _, share in best], received[order], rtol=1e-10)
-    assert np.isclose(sum(share for _, share in mf.models.most_seen(record, 0, count=record.n)), 1)
+        assert [label for label, *_ in best] == [record.labels[j] for j in order]
+        assert np.allclose([share for _, share, _ in best], received[order], rtol=1e-10)
+    every = mf.models.most_seen(record, 0, count=record.n)
+    assert len(every) == len(seen_parts(record.start)[2])  # but those that nobody sees
+    assert np.isclose(sum(share for _, share, _ in every), 1)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert"])
+def test_under_uniform_attention_nobody_is_special(name):
+    """Without queries: entropy one, up to weights; each receives what the mask and its weight make it receive."""
+    record = tiny_record(name)
+    model = dataclasses.replace(record.model, blocks=tuple(without_queries(block) for block in record.model.blocks))
+    equal = model.record(tokens=mf.PointCloud(np.asarray(record.start.points)))
+    assert np.allclose(mf.models.along(equal).entropy, 1, atol=1e-12)
+    for tokens in (equal, dataclasses.replace(record, model=model)):
+        found = mf.models.most_seen(tokens, 1, count=9)
+        assert np.allclose([relative for *_, relative in found], 1, atol=1e-12)
+    first = {label: share for label, share, _ in mf.models.most_seen(equal, 0, count=9)}[equal.labels[0]]
+    n = equal.n
+    wanted = sum(1 / i for i in range(1, n + 1)) / n if model.causal else 1 / n
+    assert np.isclose(first, wanted)
+
+
+def without_queries(block):
+    def maps(node):
+        return isinstance(node, mf.Projections)
+
+    def none(node):
+        bias = None if node.query_bias is None else 0 * node.query_bias
+        return dataclasses.replace(node, Q=0 * node.Q, query_bias=bias)
+
+    return jax.tree.map(lambda node: none(node) if maps(node) else node, block, is_leaf=maps)
+
+
+def test_one_token_under_a_mask():
+    one = tiny_record("gpt2").model.record(tokens=mf.PointCloud(np.ones((1, tiny_record("gpt2").model.d))))
+    assert (mf.models.along(one).entropy == 0).all()
+    assert mf.models.most_seen(one, 0) == [(one.labels[0], 1.0, 1.0)]
+
+
+def test_progress():
+    shares = []
+    mf.models.along(tiny_record("bert"), attention=False, progress=shares.append)
+    assert shares == [0.5, 1.0]
 
 
 def test_the_energy_is_the_library_s_and_does_not_overflow():
@@ -198,6 +242,7 @@ def test_nearness_is_single_linkage_by_angle(monkeypatch):
 def test_bad_input_is_refused(refused):
     record = tiny_record("bert")
     refused(lambda: mf.models.along(record, attention=1), "attention must be True or False")
+    refused(lambda: mf.models.along(record, progress=1), "progress of along")
     refused(lambda: mf.models.most_seen(record, 0, count=0), "count must be a whole number")
     refused(lambda: mf.models.most_seen(record, 7), "no attention of this layer")
 

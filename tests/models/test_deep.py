@@ -1,6 +1,7 @@
 """Far beyond the depth of a model: numbers against those of single states, endings that are planted."""
 
 import dataclasses
+import sys
 from functools import cache
 from importlib import metadata
 
@@ -12,11 +13,12 @@ from tiny_records import tiny_record
 
 import meanformer as mf
 from meanformer._types import cast
-from meanformer.models.along import nearness
+from meanformer.models.curves import nearness
 from meanformer.models.deep import MEMORY, _ending
 from meanformer.models.record import TransformerRecord
 
 DEPTH = 40
+MODULE = sys.modules["meanformer.models.deep"]
 
 
 @cache
@@ -85,9 +87,34 @@ def test_endings():
     assert planted(lambda l: turned(2 * np.pi * l / 7) + l * wild) == {"ending": "round", "period": 7}
     assert planted(lambda l: turned(np.pi * l)) == {"ending": "round", "period": 2}
     assert planted(lambda l: turned(2 * np.pi * l / 59.95)) == {"ending": "round", "period": 60}
+    # Slowly, but by more than a thousandth in the hundred layers; and less.
+    assert planted(lambda l: turned(2e-5 * l)) == {"ending": "moving", "period": None}
+    assert planted(lambda l: turned(0.5e-5 * l)) == {"ending": "still", "period": None}
     assert planted(lambda l: turned(1e-3 * l)) == {"ending": "moving", "period": None}
     assert planted(lambda l: np.random.default_rng(l).normal(size=(3, 2))) == {"ending": "moving", "period": None}
     assert planted(lambda l: base * 1.01**l) == {"ending": "moving", "period": None}
+
+
+def test_what_is_kept_of_the_last_states_is_small(monkeypatch):
+    """Of wide models projections; what they tell of the ending is the same."""
+    record, kept = tiny_record("albert"), []
+    monkeypatch.setattr(MODULE, "_ending", lambda recent, *a: kept.append(recent) or _ending(recent, *a))
+    endings = []
+    for most in (64, 8):
+        monkeypatch.setattr(MODULE, "PROJECTED", most)
+        found = mf.models.extrapolate(record, DEPTH, apart=None)
+        endings.append((found.ending, found.period))
+    assert [recent[-1].shape[1] for recent in kept] == [record.model.d, 8]
+    assert endings[0] == endings[1]
+    full, few = (np.linalg.norm(np.asarray(recent[1] - recent[0])) for recent in kept)
+    assert 0.5 < few / full < 2
+
+
+def test_a_run_that_depends_on_its_start_is_called_one_draw():
+    found, _ = deep("albert")
+    assert "one draw" not in found.words
+    wild = dataclasses.replace(found, apart=np.full_like(found.apart, 0.5))
+    assert "one draw of many" in wild.words
 
 
 def test_what_leaves_the_range_is_told():

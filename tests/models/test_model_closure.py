@@ -15,7 +15,7 @@ import pytest
 
 import meanformer as mf
 from meanformer.diagnostics.gap import kernel_size
-from meanformer.models.closure import _errors, _heads, closure, logit_sizes, predicted
+from meanformer.models.closures import _errors, _heads, closure, logit_sizes, predicted
 from meanformer.models.nulls import covariance_factor, drawn, randomised
 from meanformer.models.record import heads_of
 
@@ -120,12 +120,20 @@ def test_nulls_are_what_they_say(name):
             for m in [leaf.maps]
         ]
         random = brute(heads, layer.seen, model(name).causal)
+        scales = found(name).logit_size[0] / random[2][0]
+        matched = brute([with_scale(*pair) for pair in zip(heads, scales, strict=True)], layer.seen, model(name).causal)
+        np.testing.assert_allclose(matched[2][0], found(name).logit_size[0], rtol=1e-10)
         tokens = drawn(layer.seen, covariance_factor(layer.seen), other)
         gaussian = brute(heads_of(layer.block.attention), tokens, model(name).causal)
-        for which, (of_heads, whole, *_) in (("random", random), ("resampled", gaussian)):
+        for which, (of_heads, whole, *_) in (("random", random), ("matched", matched), ("resampled", gaussian)):
             names = (which, f"{which}_mean_only", f"layer_{which}", f"layer_{which}_mean_only")
             for wanted, key in zip((*of_heads, *whole), names, strict=True):
                 np.testing.assert_allclose(getattr(found(name), key)[draw, 0], wanted, rtol=1e-10)
+
+
+def with_scale(head, factor):
+    bias = None if head.query_bias is None else factor * head.query_bias
+    return head._replace(Q=factor * head.Q, query_bias=bias)
 
 
 def test_moments_of_many_tokens_under_a_mask():
@@ -215,7 +223,7 @@ def test_the_closure_is_of_first_order_in_the_logits(name):
 
 def test_without_queries_the_closure_is_exact():
     still = closure(with_queries("bert", 0.0), draws=1)
-    assert max(getattr(still, key).max() for key in ("error", "mean_only", "random", "resampled")) < 1e-12
+    assert max(getattr(still, key).max() for key in ("error", "mean_only", "random", "matched", "resampled")) < 1e-12
     assert still.logit_size.max() == still.tilt.max() == 0
 
 
@@ -244,7 +252,7 @@ def test_large_logits_are_reported_as_they_are():
 
 def test_draws_depend_on_the_key_alone():
     more, other = closure(record("bert"), draws=3, key=KEY), closure(record("bert"), draws=2, key=jr.key(8))
-    for key in ("random", "resampled", "layer_random", "layer_resampled"):
+    for key in ("random", "matched", "resampled", "layer_random", "layer_matched", "layer_resampled"):
         first = getattr(found("bert"), key)
         assert np.array_equal(getattr(more, key)[:2], first)
         assert np.abs(getattr(other, key) - first).min() > 1e-6
@@ -261,7 +269,10 @@ def test_shapes_progress_and_words():
     assert none.random.shape == none.resampled_mean_only.shape == (0, 3, 4)
     assert none.layer_random.shape == (0, 3)
     assert len(str(none).splitlines()) == 5
+    assert none.matched.shape == (0, 3, 4) and none.layer_matched_mean_only.shape == (0, 3)
     line = str(found("bert")).splitlines()[-1].split()
+    middle = np.median(found("bert").layer_matched[:, 1]), np.median(found("bert").layer_matched_mean_only[:, 1])
+    assert [line[7], line[9]] == [f"{number:.2f}" for number in middle]
     numbers = [found("bert").layer_error[1], found("bert").layer_mean_only[1]]
     assert [line[1], line[3]] == [f"{number:.2f}" for number in numbers]
     assert line[-3:] == [str(found("bert").helps[1].sum()), "of", "4"]
@@ -269,15 +280,16 @@ def test_shapes_progress_and_words():
 
 def test_one_program_for_all_layers_and_nulls(monkeypatch):
     calls = []
-    module = sys.modules["meanformer.models.closure"]
+    module = sys.modules["meanformer.models.closures"]
     monkeypatch.setattr(module, "predicted", lambda *a: calls.append(a) or predicted(*a))
     closure(record("bert", n=11), draws=2)
     assert len(calls) == 1
 
 
-def test_the_function_hides_the_module():
-    """In whichever order they are asked for: the module is loaded here."""
-    assert "meanformer.models.closure" in sys.modules
+def test_no_module_has_the_name_of_what_is_public():
+    """Else `mf.models.closure` would be a function or a module, by what was imported first."""
+    modules = {path.stem for path in Path(mf.models.__file__).parent.glob("*.py")}
+    assert "closures" in modules and not modules & set(mf.models.__all__)
     assert mf.models.closure is closure
     assert mf.models.Closure is type(found("bert"))
 

@@ -8,6 +8,8 @@ from typing import Any
 VERDICTS = {"holds": "green", "fails": "bold red", "undecided": "yellow", "misleads": "magenta"}
 # The numbers that a table of several runs shows, as far as they are there.
 COLUMNS = ("radius", "bound", "clusters", "effective_rank", "rank", "steps", "seconds")
+# What the closure of a model is compared with.
+CLOSURES = {"random": "random weights", "matched": "random, same logits", "resampled": "Gaussian tokens"}
 
 
 def _console() -> Any:
@@ -106,18 +108,31 @@ def _print_items(console: Any, items: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _print_model(console: Any, found: Mapping[str, Any]) -> None:
-    """The layers of a model: row l has the stream after l layers, and what the closure makes of layer l, the next."""
-    curves, closure, fates = (found.get(part) or {} for part in ("curves", "closure", "fates"))
-    columns = [(name.replace("_", " "), curves.get(name)) for name in ("average_cosine", "effective_rank")]
-    columns += [("closure error", closure.get("layer_error")), ("mean only", closure.get("layer_mean_only"))]
-    columns += [("random weights", (closure.get("random") or {}).get("middle"))]
-    columns += [("Gaussian tokens", (closure.get("resampled") or {}).get("middle"))]
-    columns += [("frozen flow", [fate["ending"] for fate in fates])]
-    columns = [(heading, values) for heading, values in columns if values]
-    depth = found["model"]["depth"]
-    rows = [[l, *(values[l] if l < len(values) else None for _, values in columns)] for l in range(depth + 1)]
-    headings = [("layer", True), *((heading, heading != "frozen flow") for heading, _ in columns)]
-    console.print(_table("", headings, rows))
+    """A model: the stream of its tokens at each depth, and, in a table of its own, what each layer is."""
+    curves = {name: (found.get("curves") or {}).get(name) for name in ("average_cosine", "effective_rank")}
+    curves = {name.replace("_", " "): values for name, values in curves.items() if values}
+    if curves:
+        rows = [[depth, *values] for depth, values in enumerate(zip(*curves.values(), strict=True))]
+        console.print(_table("", [("layers passed", True), *((name, True) for name in curves)], rows))
+    closure = found.get("closure") or {}
+    columns = {"closure / mean value": (closure.get("layer_error"), closure.get("layer_mean_only"))}
+    for null, name in CLOSURES.items():
+        columns[name] = tuple((closure.get(key) or {}).get("middle") for key in (null, f"{null}_mean_only"))
+    pairs = {name: [_pair(*pair) for pair in zip(*both, strict=True)] for name, both in columns.items() if all(both)}
+    fates = [_short_fate(fate) for fate in found.get("fates") or ()]
+    if pairs or fates:
+        shown = pairs | ({"frozen flow": fates} if fates else {})
+        rows = [[layer, *values] for layer, values in enumerate(zip(*shown.values(), strict=True))]
+        title = "Relative errors of the Gaussian closure / of the mean value alone" if pairs else ""
+        console.print(_table(title, [("layer", True), *((name, name in pairs) for name in shown)], rows))
+
+
+def _pair(error: float | None, mean_only: float | None) -> str:
+    return " / ".join("—" if value is None else f"{value:.3g}" for value in (error, mean_only))
+
+
+def _short_fate(fate: Mapping[str, Any]) -> str:
+    return fate["ending"] if fate.get("time") is None else f"{fate['ending']} at t = {fate['time']:.3g}"
 
 
 def _words(value: Any) -> Any:

@@ -32,6 +32,11 @@ PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", "
 CITES = ["vaswani2017", "geshkovski2024"]
 # The papers of the architectures.
 PAPERS = {"bert": "bert", "albert": "albert"}
+# The files that make a model; those above `LARGE` bytes are hashed at their two ends only, `END` bytes of each.
+FILES = (".json", ".txt", ".safetensors", ".bin", ".model")
+LARGE, END = 2**30, 2**26
+# What a file of an array, and one of several arrays, begins with.
+NPY, NPZ = b"\x93NUMPY", b"PK"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,19 +113,28 @@ def _text(data: bytes, source: str) -> str:
 
 
 def _array(data: bytes, source: str, dtype: str) -> np.ndarray:
+    if not data.startswith(NPY):
+        several = "several arrays, or another archive"
+        checks.refuse(
+            "the file of tokens is no .npy file",
+            got=f"{source}: " + (several if data.startswith(NPZ) else f"it begins with {data[:6]!r}"),
+            expected="one array that numpy.save wrote; other files, such as pickled objects, are never loaded",
+            remedy="np.save('tokens.npy', array) with an array of shape (n, d)",
+        )
     try:
         found = np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
+        # NumPy would advise to load objects all the same.
         checks.refuse(
             "the tokens cannot be read",
-            got=f"{source}: {error}",
-            expected="an array of numbers that numpy.save wrote; pickled objects are never loaded",
-            remedy="np.save('tokens.npy', array) with an array of shape (n, d)",
+            got=f"{source}: " + ("an array of Python objects" if "pickle" in str(error) else str(error)),
+            expected="an array of numbers, whole; objects are never loaded",
+            remedy="write the file again: np.save('tokens.npy', np.asarray(array, 'float32'))",
         )
-    if not isinstance(found, np.ndarray) or found.dtype.kind not in "fiu":
+    if found.dtype.kind not in "fiu":
         checks.refuse(
             "the file of tokens holds no array of real numbers",
-            got=f"{source}: " + (f"dtype {found.dtype}" if isinstance(found, np.ndarray) else "several arrays"),
+            got=f"{source}: dtype {found.dtype}",
             expected="one array of shape (n, d)",
             remedy="np.save('tokens.npy', array.astype('float32'))",
         )
@@ -162,10 +176,11 @@ class Asked:
     @property
     def name(self) -> str:
         """A short name of the model."""
+        inside = self.place.is_dir()  # first: what is no place is refused there
         typed = Path(self.model).expanduser()
         if typed.exists():
             typed = typed.resolve()
-            typed = typed.parent if self.place.is_dir() and typed.is_file() else typed
+            typed = typed.parent if inside and typed.is_file() else typed
             return typed.stem if typed.is_file() else typed.name
         return self.model.removeprefix("package:").rstrip("/").rsplit("/", 1)[-1]
 
@@ -192,12 +207,22 @@ class Asked:
 
 
 def _files(place: Path) -> dict[str, Any]:
-    """What tells a model from others, without reading its weights: its settings, and the sizes of its files."""
+    """What tells a model from others: the content of its files, for a model trained on has files of the same sizes."""
     if place.is_file():
-        return {"checkpoint": place.stat().st_size}
-    kinds = (".json", ".txt", ".safetensors", ".bin", ".model")
-    sizes = {file.name: file.stat().st_size for file in place.iterdir() if file.suffix in kinds}
-    return sizes | {"config.json": hashlib.sha256((place / "config.json").read_bytes()).hexdigest()}
+        return {"checkpoint": _digest(place)}
+    return {file.name: _digest(file) for file in place.iterdir() if file.suffix in FILES and file.is_file()}
+
+
+def _digest(file: Path) -> list[Any]:
+    """A hash of a file; of a very large one, of its two ends, with its size and the time when it was written."""
+    size, time_ns = file.stat().st_size, file.stat().st_mtime_ns
+    with file.open("rb") as stream:
+        if size <= LARGE:
+            return [hashlib.file_digest(stream, "sha256").hexdigest()]
+        ends = hashlib.sha256(stream.read(END))
+        stream.seek(-END, io.SEEK_END)
+        ends.update(stream.read(END))
+        return [ends.hexdigest(), size, time_ns]
 
 
 def free_folder(asked: Asked) -> Path:

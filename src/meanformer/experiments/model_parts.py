@@ -102,7 +102,7 @@ def peak_bytes() -> int | None:
 
 
 def _curves(work: Work) -> dict[str, Any]:
-    from ..models.along import along
+    from ..models.curves import along
 
     found = along(work.record)
     attention = {name: getattr(found, name) for name in ("entropy", "attention_rank", "leaders", "energy")}
@@ -121,14 +121,14 @@ def _over_depth(found: Any) -> dict[str, np.ndarray]:
 
 
 def _most_seen(work: Work) -> dict[str, Any]:
-    from ..models.along import most_seen
+    from ..models.curves import most_seen
 
     layers = range(work.record.depth)
     return {"most_seen": [{"layer": layer, "tokens": most_seen(work.record, layer)} for layer in layers]}
 
 
 def _bands(work: Work) -> dict[str, Any]:
-    from ..models.along import along
+    from ..models.curves import along
     from ..models.nulls import gaussian_tokens, random_weights
 
     bands = {}
@@ -148,14 +148,18 @@ def _quantiles(draws: Any) -> dict[str, np.ndarray]:
 
 
 def _closure(work: Work) -> dict[str, Any]:
-    from ..models.closure import closure
+    from ..models.closures import closure
 
     found = closure(work.record, draws=work.draws, key=work.key(-1 % 2**32), progress=work.tell)
-    same = ("error", "mean_only", "layer_error", "layer_mean_only", "logit_size")
+    same = ("error", "mean_only", "layer_error", "layer_mean_only", "logit_size", "tilt")
     part = {name: getattr(found, name) for name in same}
-    for null in ("random", "resampled"):
-        part[null] = _quantiles(getattr(found, f"layer_{null}"))
-        part[f"{null}_heads"] = {"middle": np.median(np.asarray(getattr(found, null)), axis=0)}
+    for null in ("random", "matched", "resampled"):
+        # An error says something beside that of the mean value only, so nulls have theirs too.
+        errors, means = getattr(found, f"layer_{null}"), getattr(found, f"layer_{null}_mean_only")
+        ratios = np.divide(errors, means, out=np.full(np.shape(errors), np.nan), where=np.asarray(means) > 0)
+        part |= {null: _quantiles(errors), f"{null}_mean_only": _quantiles(means), f"{null}_ratio": _quantiles(ratios)}
+        for name in (null, f"{null}_mean_only"):
+            part[f"{name}_heads"] = {"middle": np.median(np.asarray(getattr(found, name)), axis=0)}
     return {"closure": part}
 
 
@@ -202,7 +206,9 @@ def _map(work: Work, beyond: Mapping[int, Any] | None = None) -> dict[str, Any]:
     record = work.record
     states = [np.asarray(record.start.points), *(np.asarray(layer.after.points) for layer in record.stream())]
     beyond = {layer: x for layer, x in (beyond or {}).items() if layer > record.depth}
-    found = token_map([*states, *beyond.values()], record.start.weights)
+    # Where layers are all the same, depths beyond the model are its own too; else they are only seen on its plane.
+    leading = None if record.model.tied else len(states)
+    found = token_map([*states, *beyond.values()], record.start.weights, leading=leading)
     points, inside = found.points.round(DIGITS), len(states)
     deep = {"layers": list(beyond), "points": points[inside:], "explained": found.explained[inside:]}
     parts = {"points": points[:inside], "explained": found.explained[:inside], "deep": deep if beyond else None}
@@ -219,14 +225,14 @@ def _figures(work: Work) -> dict[str, Any]:
 
 # Costs are relative, as six layers on 512 tokens have them.
 STAGES = (
-    Stage("curves", "curves over depth", 10.0, _curves),
-    Stage("attention", "attention", 1.0, _most_seen),
-    Stage("bands", "null bands", 8.0, _bands),
-    Stage("closure", "Gaussian closure", 1.0, _closure),
-    Stage("heads", "heads", 0.5, _heads),
-    Stage("fates", "fates of frozen layers", 12.0, _fates),
+    Stage("curves", "curves over depth", 5.0, _curves),
+    Stage("attention", "attention", 0.5, _most_seen),
+    Stage("bands", "null bands", 6.0, _bands),
+    Stage("closure", "Gaussian closure", 3.0, _closure),
+    Stage("heads", "heads", 1.0, _heads),
+    Stage("fates", "fates of frozen layers", 20.0, _fates),
     Stage("deep", "depth extrapolation", 5.0, _deep),
-    Stage("map", "map of tokens", 0.1, _map),
+    Stage("map", "map of tokens", 0.5, _map),
     Stage("figures", "figures", 1.0, _figures),
 )
 
@@ -236,7 +242,6 @@ def so_far(work: Work) -> dict[str, Any]:
     record, model = work.record, work.record.model
     facts: dict[str, Any] = {name: getattr(model, name) for name in ("name", "kind", "depth", "heads", "d", "k")}
     facts |= {"causal": model.causal, "tied": model.tied, "pre": model.blocks[0].pre}
-    facts["parameters"] = _parameters(model.blocks)
     weights = np.asarray(record.start.weights)
     given = {**work.source, "n": record.n, "labels": list(record.labels), "grid": record.tokens.grid}
     given["weights"] = None if (weights == weights[0]).all() else weights
@@ -262,12 +267,6 @@ def results_of(work: Work, loading: float) -> dict[str, Any]:
         "seconds": seconds,
         "peak_bytes": max(peaks, default=None),
     }
-
-
-def _parameters(blocks: Any) -> int:
-    """How many numbers the blocks have; shared ones count once."""
-    arrays = {id(leaf): leaf for block in blocks for leaf in jax.tree.leaves(block) if hasattr(leaf, "size")}
-    return sum(leaf.size for leaf in arrays.values())
 
 
 def _numbers(found: Mapping[str, Any]) -> dict[str, float | None]:

@@ -3,17 +3,15 @@
 Needs the extra `models`: safetensors, tokenizers, pillow. Names are imported when they are first used.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from meanformer.models.along import DepthCurves as DepthCurves
-    from meanformer.models.along import along as along
-    from meanformer.models.along import most_seen as most_seen
-    from meanformer.models.closure import Closure as Closure
-    from meanformer.models.closure import closure as closure
+    from meanformer.models.closures import Closure as Closure
+    from meanformer.models.closures import closure as closure
+    from meanformer.models.curves import DepthCurves as DepthCurves
+    from meanformer.models.curves import along as along
+    from meanformer.models.curves import most_seen as most_seen
     from meanformer.models.deep import DeepCurves as DeepCurves
     from meanformer.models.deep import extrapolate as extrapolate
     from meanformer.models.frozen import Frozen as Frozen
@@ -34,13 +32,13 @@ _EXPORTS = {
     "TransformerRecord": "record",
     "LayerRecord": "record",
     "Head": "record",
-    "closure": "closure",
-    "Closure": "closure",
+    "closure": "closures",
+    "Closure": "closures",
     "gaussian_tokens": "nulls",
     "random_weights": "nulls",
-    "along": "along",
-    "DepthCurves": "along",
-    "most_seen": "along",
+    "along": "curves",
+    "DepthCurves": "curves",
+    "most_seen": "curves",
     "head_facts": "spectra",
     "HeadFacts": "spectra",
     "frozen_fates": "frozen",
@@ -60,14 +58,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(_EXPORTS)
-
-
-class _Package(ModuleType):
-    """Modules in here may have the name of what they hold: `mf.models.closure` is the function, whoever came first."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _EXPORTS and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

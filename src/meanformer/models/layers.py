@@ -55,13 +55,28 @@ class Rotary(AbstractAttention):
                 expected="a position s in [0, 1] for each token and each query",
                 remedy="tokens.with_positions(); for other query points pass s=",
             )
-        queries, keys = self.features(x, mu.points)
-        tokens = averaged_tokens(mu, self.turned(keys, mu.positions), values)
-        found = view.sums.average(self.logit, self.turned(queries, view.s), tokens, view.query_positions(mu))
-        return found[0]
+        queries, keys = self.placed(x, view.s, mu.points, mu.positions)
+        return view.sums.average(self.logit, queries, averaged_tokens(mu, keys, values), view.query_positions(mu))[0]
 
     def features(self, x: Queries, y: Queries) -> tuple[Float[Array, "m k"], Float[Array, "n k"]]:
         return self.maps.queries(x) / self.tau, self.maps.keys(y)
+
+    def placed(
+        self, x: Queries, s: Float[Array, " m"], y: Queries, r: Float[Array, " n"]
+    ) -> tuple[Float[Array, "m k"], Float[Array, "n k"]]:
+        """Features of queries at positions `s` and tokens at `r`, turned by them."""
+        queries, keys = self.features(x, y)
+        return self.turned(queries, s), self.turned(keys, r)
+
+
+def own_features(leaf: Any, mu: PointCloud) -> tuple[Float[Array, "n k"], Float[Array, "n k"]]:
+    """Queries over the temperature, and keys, of the tokens of `mu` as they meet in a softmax head: turned, if it turns
+    them.
+    """
+    if not isinstance(leaf, Rotary):
+        return leaf.features(mu.points, mu.points)
+    assert mu.positions is not None
+    return leaf.placed(mu.points, mu.positions, mu.points, mu.positions)
 
 
 class Gated(AbstractLeaf):

@@ -15,6 +15,7 @@ from .. import _checks as checks
 from .._types import Matrix, Scalar, Vector
 from ..attention.base import AbstractField
 from ..attention.kernel import AbstractAttention
+from ..attention.view import Term
 from ..measures.cloud import PointCloud
 from ..measures.labelled import Labelled
 from .layers import Block, Rotary, apply
@@ -134,10 +135,13 @@ class TransformerRecord:
 
     @property
     def fields(self) -> list[AbstractField]:
-        """The attention of all layers, with their normalisations and without perceptrons.
+        r"""The attention of all layers, with their normalisations and without perceptrons.
 
         `mf.layers(record.fields, record.start, step=1.0)` is the attention-only transformer, and
-        `mf.flow(record.fields, record.start, t1=record.depth)` its continuous limit.
+        `mf.flow(record.fields, record.start, t1=record.depth)` a flow of which it is the Euler scheme with step 1. For
+        models that normalise first this is the continuous limit. For those that normalise last, layers are
+        $x\leftarrow N(x+\Gamma_\mu(x))$, and the velocity $N(x+\Gamma_\mu(x))-x$ is a relaxation towards what the layer
+        gives: one refinement of several. Another one keeps tokens where $N$ leaves them, and projects $\Gamma$.
         """
         return [block.halves[0] for block in self.blocks]
 
@@ -163,15 +167,20 @@ class TransformerRecord:
 
 def heads_of(field: AbstractField) -> tuple[Head, ...]:
     """The heads of an attention field."""
-    found = []
-    for term in field.terms(jnp.zeros(())):
-        leaf = term.leaf
-        if isinstance(leaf, AbstractAttention):
-            maps = leaf.maps
-            O = term.left if term.left.ndim == 2 else term.left * jnp.eye(maps.V.shape[0], dtype=maps.V.dtype)
-            tau = getattr(leaf, "tau", jnp.ones((), maps.Q.dtype))
-            found.append(Head(maps.Q, maps.K, maps.V, O, maps.query_bias, maps.key_bias, maps.value_bias, tau))
-    return tuple(found)
+    return tuple(_head(term) for term in attention_terms(field))
+
+
+def attention_terms(field: AbstractField) -> list[Term]:
+    """The heads in the field of a layer, which may have a bias beside them, with their output matrices and masks."""
+    return [term for term in field.terms(jnp.zeros(())) if isinstance(term.leaf, AbstractAttention)]
+
+
+def _head(term: Term) -> Head:
+    leaf: Any = term.leaf
+    maps = leaf.maps
+    O = term.left if term.left.ndim == 2 else term.left * jnp.eye(maps.V.shape[0], dtype=maps.V.dtype)
+    tau = getattr(leaf, "tau", jnp.ones((), maps.Q.dtype))
+    return Head(maps.Q, maps.K, maps.V, O, maps.query_bias, maps.key_bias, maps.value_bias, tau)
 
 
 def _of_length(block: Block, n: int) -> Block:

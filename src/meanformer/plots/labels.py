@@ -10,8 +10,8 @@ from .. import _checks as checks
 from . import style
 
 MOST_LABELS = 40
-# In points: from a token to its label; and the width and height of a letter, as shares of the size of the letters.
-GAP, WIDTH, HEIGHT = 3.0, 0.62, 1.25
+# In points: from a mark to its label; and the width and height of a letter, as shares of the size of the letters.
+GAP, WIDTH, HEIGHT = 1.5, 0.62, 1.25
 
 
 def draw_labels(
@@ -19,7 +19,7 @@ def draw_labels(
     points: np.ndarray,
     labels: Sequence[str],
     *,
-    colours: Any = None,
+    areas: Any = 0.0,
     size: float = 8.0,
     most: int = MOST_LABELS,
 ) -> list[int]:
@@ -27,7 +27,7 @@ def draw_labels(
     centre first, each on the side that points outwards if there is room, and none where another one stands, up to
     `most` of them.
 
-    **Arguments:** `colours`, one for each point (ink by default); `size` of the letters, in points.
+    **Arguments:** `areas` of the marks that stand at the points, as `scatter` takes them; `size` of the letters.
 
     **Returns:** the numbers of the points that have a label.
     """
@@ -43,6 +43,7 @@ def draw_labels(
     unit = 72 / ax.figure.dpi  # in points, as sizes of letters are
     places, (low, high) = ax.transData.transform(flat) * unit, ax.bbox.intervalx * unit
     away = places - places.mean(axis=0)
+    gaps = np.broadcast_to(GAP + np.sqrt(np.asarray(areas) / np.pi), len(places))
     halo = [patheffects.withStroke(linewidth=2.0, foreground=style.PAPER)]
     taken: list[np.ndarray] = []
     shown: list[int] = []
@@ -52,9 +53,9 @@ def draw_labels(
         word = str(labels[i])
         width, height = WIDTH * size * len(word), HEIGHT * size
         side = 1 if away[i, 0] >= 0 else -1
-        if not low <= places[i, 0] + side * (GAP + width) <= high:
+        if not low <= places[i, 0] + side * (gaps[i] + width) <= high:
             side = -side
-        left = places[i, 0] + (GAP if side > 0 else -GAP - width)
+        left = places[i, 0] + (gaps[i] if side > 0 else -gaps[i] - width)
         box = np.array([left, places[i, 1] - height / 2, left + width, places[i, 1] + height / 2])
         if any(_overlap(box, other) for other in taken):
             continue
@@ -63,12 +64,12 @@ def draw_labels(
         text = ax.annotate(
             _plain(word),
             flat[i],
-            xytext=(side * GAP, 0),
+            xytext=(side * gaps[i], 0),
             textcoords="offset points",
             ha="left" if side > 0 else "right",
             va="center",
             fontsize=size,
-            color=style.INK if colours is None else colours[i],
+            color=style.INK,
             path_effects=halo,
             zorder=4,
         )

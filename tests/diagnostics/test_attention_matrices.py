@@ -5,6 +5,7 @@ import pytest
 from _told import told
 
 import meanformer as mf
+from meanformer.diagnostics import attention
 from meanformer.diagnostics.attention import attention_along, attention_summary
 from oracles import dense, golden
 from oracles.refusals import assert_refused
@@ -116,3 +117,20 @@ def test_refusals():
     assert_refused(lambda: attention_along(MU), ("a run of tokens",))
     layers = told(field, [0.0, 1.0], [X, X], discrete=True)
     assert_refused(lambda: attention_along(layers), ("its first layer only", "attention_summary"))
+
+
+def test_ranks_of_many_tokens_come_from_squares(monkeypatch):
+    """The same numbers as singular values, down to the threshold; also of huge entries, and of none."""
+    P = np.exp(RNG.normal(size=(60, 3)) @ RNG.normal(size=(3, 60)))
+    P /= P.sum(axis=1, keepdims=True)
+    true = np.linalg.svd(P, compute_uv=False)
+    monkeypatch.setattr(attention, "MANY_TOKENS", 60)
+    found = [attention.singular_shares(scale * P, 1e-3) for scale in (1.0, 1e200)]
+    kept = true > 1e-5 * true[0]
+    assert 10 < kept.sum() < 60
+    for shares in found:
+        np.testing.assert_allclose(shares[kept], (true / true[0])[kept], rtol=1e-5)
+        assert (shares[~kept] < 2e-5).all()
+    assert (attention.singular_shares(0 * P, 1e-3) == 0).all()
+    # A threshold among the last digits of squares has singular values themselves.
+    np.testing.assert_allclose(attention.singular_shares(P, 1e-9), true / true[0], rtol=1e-9, atol=1e-13)

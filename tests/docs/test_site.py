@@ -87,7 +87,8 @@ def test_formulas_reach_mathjax(site):
 
 def test_the_command_line_and_the_references_are_filled_in(site):
     cli, citing = ((site / name).read_text(encoding="utf-8") for name in ("cli.html", "citing.html"))
-    for command in ("run", "resume", "report", "reproduce", "model", "list", "init", "show", "compare", "cite", "bench"):
+    commands = ["run", "resume", "report", "reproduce", "model", "list", "init", "show", "compare", "cite", "bench"]
+    for command in commands:
         assert f'id="meanformer-{command}"' in cli
     assert "sinkformers" in citing and "VERSION" not in citing
 

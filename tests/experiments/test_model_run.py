@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -10,11 +11,13 @@ import numpy as np
 import pytest
 
 import meanformer as mf
+from meanformer.experiments import model as model_file
 from meanformer.experiments import model_parts
 from meanformer.experiments.comparison import compare, summary
 from meanformer.experiments.model import Asked, Given, analyse, given, resume_model
 from meanformer.experiments.runner import Interrupted, Watch
 from meanformer.models import along, closure, head_facts, load
+from meanformer.models.projection import token_map
 from meanformer.report.model import write_model_report
 from meanformer.store.folder import RunFolder
 
@@ -55,6 +58,15 @@ def test_results_are_those_of_the_library(done):
         np.testing.assert_allclose(results["curves"][name], getattr(curves, name), rtol=1e-12)
     np.testing.assert_allclose(results["attention"]["energy"], curves.energy, rtol=1e-12)
     np.testing.assert_allclose(results["closure"]["error"], closure(record, draws=0).error, rtol=1e-12)
+    np.testing.assert_allclose(results["closure"]["tilt"], closure(record, draws=0).tilt, rtol=1e-12)
+    # Nulls have mean values and ratios of their own.
+    for null in ("random", "matched", "resampled"):
+        bands = [results["closure"][name] for name in (null, f"{null}_mean_only", f"{null}_ratio")]
+        assert np.shape([[band[line] for line in ("low", "middle", "high")] for band in bands]) == (3, 3, L)
+        low, high = (np.divide(bands[0][a], bands[1][b]) for a, b in (("low", "high"), ("high", "low")))
+        assert ((low <= bands[2]["middle"]) & (bands[2]["middle"] <= high)).all()
+        assert np.shape(results["closure"][f"{null}_mean_only_heads"]["middle"]) == (L, H)
+    assert "parameters" not in results["model"]
     facts = head_facts(record)
     assert [(head["layer"], head["head"]) for head in results["heads"]] == [(f.layer, f.head) for f in facts]
     np.testing.assert_allclose(results["heads"][3]["ov"], np.stack([facts[3].ov.real, facts[3].ov.imag], 1), rtol=1e-12)
@@ -66,6 +78,9 @@ def test_results_are_those_of_the_library(done):
     assert np.shape(results["map"]["deep"]["points"])[1:] == (n, 2)
     assert min(results["map"]["deep"]["layers"]) > L
     assert results["deep"]["layers"][-1] == 5
+    # The plane is that of the model: what lies beyond its depth does not turn it.
+    states = [np.asarray(record.state(l).points) for l in range(L + 1)]
+    np.testing.assert_allclose(results["map"]["points"], token_map(states).points, atol=1e-4)
     assert [row["layer"] for row in results["most_seen"]] == list(range(L))
     for band in results["bands"].values():
         low, middle, high = (np.array(band["effective_rank"][name]) for name in ("low", "middle", "high"))
@@ -194,6 +209,30 @@ def test_other_questions_have_other_marks(tmp_path):
     moved = asked(model=str(tmp_path / "elsewhere"), given=given(text=str(tmp_path / "a text.txt")))
     assert moved.mark == one.mark
     assert (one.stem, moved.stem) == ("bert-text", "elsewhere-a-text")
+
+
+def test_models_that_differ_in_their_weights_alone_have_other_marks(tmp_path, monkeypatch):
+    """One number is changed, and no size: of a folder, of a checkpoint, and at the end of a very large file."""
+
+    def marks(place, weights):
+        before = asked(model=str(place)).mark
+        data, times = bytearray(weights.read_bytes()), weights.stat()
+        data[-1] ^= 1
+        weights.write_bytes(data)
+        os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
+        return before, asked(model=str(place)).mark
+
+    folder = tmp_path / "bert"
+    shutil.copytree(ORACLES / "bert", folder)
+    (weights,) = folder.glob("*.safetensors")
+    one, other = marks(folder, weights)
+    assert one != other
+    digest = model_file._digest(weights)
+    monkeypatch.setattr(model_file, "LARGE", 4096)
+    monkeypatch.setattr(model_file, "END", 1024)
+    assert model_file._digest(weights) != digest  # now it is large
+    one, other = marks(folder, weights)
+    assert one != other
 
 
 def test_the_folder_is_that_of_one_question(done):

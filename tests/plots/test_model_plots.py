@@ -10,9 +10,19 @@ from matplotlib.collections import PathCollection
 from meanformer.plots import style
 from meanformer.plots.models import PICTURES, draw_model
 from meanformer.plots.tokenmap import depth_name, drawable, shown, spread_out, token_colours, view
-from report._analyses import D, K, results
+from report._analyses import D, K, band, results
 
-FOUND = results()
+
+def closure_with_nulls() -> dict:
+    """The closure with the mean values of its nulls; random weights have small errors, and bad ratios."""
+    part = results()["closure"]
+    part |= {"random_mean_only": band([0.12, 0.4]), "random_ratio": band([1.75, 0.25])}
+    part |= {"matched": band([1.5, 0.6]), "matched_mean_only": band([1.0, 0.8]), "matched_ratio": band([1.5, 0.75])}
+    part |= {"resampled_mean_only": band([0.8, 0.5]), "resampled_ratio": band([0.5, 0.6])}
+    return part | {"tilt": [[0.2, 0.3, 0.4]] * 2}
+
+
+FOUND = results(closure=closure_with_nulls())
 
 
 def drawn(name: str, **changes):
@@ -79,11 +89,33 @@ def test_errors_of_heads_are_red_above_one_and_blue_below():
 def test_errors_of_layers_beside_mean_value_and_nulls():
     (ax,), _ = drawn("closure-layers")
     found = lines(ax)
-    np.testing.assert_array_equal(found["closure"], [1.25, 0.5])
+    np.testing.assert_array_equal(found["the model"], [1.25, 0.5])
     np.testing.assert_array_equal(found["mean value alone"], [0.75, 1.0])
-    np.testing.assert_array_equal(found["closure, random weights"], [0.2, 0.1])
-    np.testing.assert_array_equal(found["closure, Gaussian tokens"], [0.4, 0.3])
+    np.testing.assert_array_equal(found["random weights"], [0.2, 0.1])
+    np.testing.assert_array_equal(found["_random weights, mean value"], [0.12, 0.4])
+    np.testing.assert_array_equal(found["Gaussian tokens"], [0.4, 0.3])
+    np.testing.assert_array_equal(found["_Gaussian tokens, mean value"], [0.8, 0.5])
     assert ax.get_yscale() == "log"
+    # A null and its mean value have one colour.
+    shades = {line.get_label(): line.get_color() for line in ax.lines}
+    assert shades["random weights"] == shades["_random weights, mean value"] != shades["the model"]
+
+
+def test_ratios_tell_what_the_closure_is_worth():
+    (ax,), caption = drawn("closure-ratio")
+    found = lines(ax)
+    np.testing.assert_allclose(found["the model"], [5 / 3, 0.5])
+    np.testing.assert_array_equal(found["random weights"], [1.75, 0.25])
+    np.testing.assert_array_equal(found["random weights, logits as large"], [1.5, 0.75])
+    np.testing.assert_array_equal(found["Gaussian tokens"], [0.5, 0.6])
+    low, high = ax.get_ylim()
+    assert low < 0.25
+    assert high > 1.75
+    assert "below 1 in 1 of 2 layers" in caption
+    # A mean value without error has no ratio.
+    (ax,), caption = drawn("closure-ratio", closure=FOUND["closure"] | {"layer_mean_only": [0.0, 1.0]})
+    np.testing.assert_array_equal(lines(ax)["the model"], [np.nan, 0.5])
+    assert "in 1 of 1 layers" in caption
 
 
 def test_eigenvalues_of_ov_in_the_plane():
@@ -110,6 +142,10 @@ def test_attention_head_by_head():
     assert np.argwhere(np.ma.getmaskarray(shown_cells)).tolist() == [[1, 1]]  # a number that is not there
     assert ax.images[0].get_clim() == (0, 1)
     assert "$0$ to $1$" in caption
+    assert r"over $\log n$" in caption
+    masked = drawn("entropy", model=FOUND["model"] | {"causal": True})[1]
+    assert "how many tokens the row sees" in masked
+    assert "log n" not in masked
     (ax,), caption = drawn("leaders")
     np.testing.assert_array_equal(ax.images[0].get_array(), FOUND["attention"]["leaders"])
     assert "6 tokens" in caption
@@ -122,10 +158,20 @@ def test_times_of_blow_up():
     assert found["no blow-up"].get_xdata().tolist() == [1]
     np.testing.assert_array_equal(found["none before"].get_ydata(), [0.01, np.nan])
     assert "1 of 2 layers" in caption
+    assert "what attention gives lies in the hull of the values" in caption
+    assert "lower by a factor of 25." in caption  # 0.25 over 0.01
+    assert "in layers" not in caption
+    assert ax.get_ylabel() == "time, in layers"
+    # Where tokens are normalised first, no time is that of a layer.
+    (ax,), caption = drawn("fates", model=FOUND["model"] | {"pre": True})
+    assert "one layer" not in lines(ax)
+    assert "not in layers" in caption
+    assert "layers" not in ax.get_ylabel()
     unknown = [fate | {"time": None, "ending": "no closure"} for fate in FOUND["fates"]]
     (ax,), caption = drawn("fates", fates=unknown)
     assert "no blow-up" not in lines(ax)  # nothing is known
     assert "not seen to blow up" in caption
+    assert "factor" not in caption
 
 
 @pytest.mark.parametrize(
@@ -140,6 +186,13 @@ def test_depth_beyond_the_model_is_logarithmic(part, names, scale):
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", scale)
     assert ax.lines[-1].get_xdata()[0] == FOUND["model"]["depth"]
     assert "After 100 layers" in caption
+
+
+def test_numbers_of_a_chaotic_map_are_one_draw():
+    deep = FOUND["deep"]
+    assert "One draw" in drawn("deep-ranks", deep=deep | {"apart": [1e-6, 0.5, 0.9]})[1]
+    for apart in ([1e-6, 0.01, 0.05], [1e-6, 0.5, 1e-9], [None] * 3):
+        assert "One draw" not in drawn("deep-ranks", deep=deep | {"apart": apart})[1]
 
 
 def test_maps_of_all_layers_have_one_frame():

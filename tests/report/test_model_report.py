@@ -10,14 +10,24 @@ import pytest
 from meanformer._checks import InputError
 from meanformer.report.model import model_page, write_model_report
 from meanformer.report.tokenmap import MOST_TOKENS, in_script, moving_map
-from report._analyses import EVIL, LABELS, folder, record, results
+from report._analyses import EVIL, LABELS, band, folder, record, results
 from report.test_page import Elements, chromium
 from report.test_run_report import words_of
 
 
+def closure_with_nulls() -> dict:
+    """The closure with the mean values of its nulls; random weights have small errors, and bad ratios."""
+    part = results()["closure"]
+    part |= {"random_mean_only": band([0.12, 0.4]), "random_ratio": band([1.75, 0.25])}
+    part |= {"matched": band([1.5, 0.6]), "matched_mean_only": band([1.0, 0.8]), "matched_ratio": band([1.5, 0.75])}
+    part |= {"resampled_mean_only": band([0.8, 0.5]), "resampled_ratio": band([0.5, 0.6])}
+    return part | {"tilt": [[0.2, 0.3, 0.4]] * 2}
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    return write_model_report(folder(tmp_path_factory.mktemp("model") / "run", record(), results()))
+    found = results(closure=closure_with_nulls())
+    return write_model_report(folder(tmp_path_factory.mktemp("model") / "run", record(), found))
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +55,12 @@ def test_what_was_found_is_told(page):
         "100 MB at most",
         "within the 0.315 to 0.385 of Gaussian tokens",
         "above the 0.158 to 0.193 of random weights",
-        "It beats the mean value in 1 of 2 layers; in 1 it is worse than predicting nothing.",
+        "with relative errors of 0.5 to 1.25 (0.75 to 1 for the mean value alone).",
+        "It beats the mean value in 1 of 2 layers; in 1 it is worse than predicting nothing. The error is 0.5 to 1.67 "
+        "times that of the mean value (nulls, median: 0.25 to 1.75 for random weights, 0.75 to 1.5 for random weights "
+        "with logits as large, 0.5 to 0.6 for Gaussian tokens).",
         "the Gaussian flow of 1 of 2 layers blows up, at a time of 0.25 layers",
         "Repeated to 100 layers: 25 % of the pairs of tokens have a cosine above 0.99, there are 3 groups",
-        "numbers in the layers 12,345",
         "It stands still.",
         "2 positive, 2 negative and 4 zero eigenvalues. This is no fact about training",
         "after its last layer its first one follows",
@@ -58,9 +70,12 @@ def test_what_was_found_is_told(page):
         "{vaswani2017,",
     ):
         assert told in words, told
+    assert "numbers in the layers" not in words
     rows = rows_of(page)
-    assert "0 1.25 0.75 0.2 (0.18 to 0.22) 0.4 (0.36 to 0.44) 2 of 3" in rows
-    assert "1 0 2 0.9 0.2 0.4 0.5" in rows  # head by head
+    # Each error has that of the mean value beside it; then their ratios.
+    assert "0 1.25 / 0.75 0.2 / 0.12 1.5 / 1 0.4 / 0.8 2 of 3" in rows
+    assert "1 0.5 0.25 (0.225 to 0.275) 0.75 (0.675 to 0.825) 0.6 (0.54 to 0.66)" in rows
+    assert "1 0 2 0.9 0.2 0.4 0.5 0.2" in rows  # head by head; the last is the tilt
     assert "1 2 0.6 0.75 37.5 2 1 0.5 2, 2, 4" in rows
     assert "0 0 0 1 0" in rows  # attention; the energy, of which there is no number, has no column
     assert "0 blows up 0.25 0.01 3 1" in rows
@@ -70,7 +85,7 @@ def test_what_was_found_is_told(page):
 
 def test_figures_that_the_folder_has_not_are_drawn(page, path):
     drawn = sorted(file.stem for file in (path.parent / "figures").iterdir())
-    assert len(drawn) == 17
+    assert len(drawn) == 18
     assert page.count("data:image/svg+xml") == len(drawn)  # each of them once
     assert "is not in the folder" not in page
 
@@ -152,10 +167,43 @@ def test_what_is_no_run_folder_is_refused(tmp_path):
         write_model_report(tmp_path)
 
 
+def test_numbers_of_a_chaotic_map_are_called_one_draw(tmp_path):
+    deep = results()["deep"]
+    far = words_of(without_figures(tmp_path, deep=deep | {"apart": [1e-6, 0.2, 0.9]}))
+    near = words_of(without_figures(tmp_path, deep=deep | {"apart": [1e-6, 1e-5, 1e-5]}))
+    assert "3 groups of near tokens, the effective rank is 2. This is one draw of a chaotic map" in far
+    assert "one draw" not in near
+
+
+def test_most_seen_beside_uniform_attention(tmp_path):
+    found = results()
+    seen = [{"layer": 0, "tokens": [["a", 0.5, 3.0], ["b", 0.25, 0.5]]}]
+    words = words_of(without_figures(tmp_path, most_seen=seen))
+    assert "a 50 % (3 ×) b 25 % (0.5 ×)" in words
+    assert "if each token saw all alike:" in words
+    masked = without_figures(tmp_path, most_seen=seen, model=found["model"] | {"causal": True})
+    assert "under a mask the first ones get more in any case" in words_of(masked)
+    old = words_of(without_figures(tmp_path))
+    assert "the share of all attention of the layer that they get:" in old
+
+
+def test_the_plane_of_the_map_is_that_of_the_model(tmp_path):
+    map_, model = results()["map"], results()["model"]
+    deep = {"layers": [50], "points": [map_["points"][2]], "explained": [0.5]}
+    words = {
+        tied: words_of(without_figures(tmp_path, map=map_ | {"deep": deep}, model=model | {"tied": tied}))
+        for tied in (False, True)
+    }
+    assert "depths beyond are only seen on it" in words[False]
+    assert "of all of them together" in words[True]
+
+
 def test_layers_of_a_model_that_normalises_first(tmp_path):
     found = results()
     words = words_of(without_figures(tmp_path, model=found["model"] | {"pre": True, "tied": True, "causal": True}))
     assert "on normalised tokens" in words
+    assert "at a time of 0.25 in the frame of the normalised tokens, which is not in layers" in words
+    assert "A time of 1 is one layer" not in words
     assert "all with the same weights: depth is time" in words
     assert "those before it, and itself" in words
     assert "for each token, those of the tokens that it sees" in words
@@ -171,6 +219,12 @@ def test_how_to_have_the_tokens_in_python(tmp_path, kind, told):
     assert told in html
     assert f"{tmp_path.as_posix()}/input.x" in html
     assert "dtype=&quot;float64&quot;" in html
+
+
+def test_a_text_that_was_not_to_be_cut_is_not_cut_in_python(tmp_path):
+    run = record(experiment={"model": "tiny", "input": {"kind": "text"}, "cut": False})
+    html = model_page(tmp_path, run, None).html()
+    assert ".read_text(), cut=False)" in html
 
 
 # The map that moves

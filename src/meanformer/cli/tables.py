@@ -8,7 +8,7 @@ from typing import Any
 VERDICTS = {"holds": "green", "fails": "bold red", "undecided": "yellow", "misleads": "magenta"}
 # The numbers that a table of several runs shows, as far as they are there.
 COLUMNS = ("radius", "bound", "clusters", "effective_rank", "rank", "steps", "seconds")
-# What the closure of a model is compared with.
+# What the closure of a model is compared with, in few words.
 CLOSURES = {"random": "random weights", "matched": "random, same logits", "resampled": "Gaussian tokens"}
 
 
@@ -115,9 +115,9 @@ def _print_model(console: Any, found: Mapping[str, Any]) -> None:
         rows = [[depth, *values] for depth, values in enumerate(zip(*curves.values(), strict=True))]
         console.print(_table("", [("layers passed", True), *((name, True) for name in curves)], rows))
     closure = found.get("closure") or {}
-    columns = {"closure / mean value": (closure.get("layer_error"), closure.get("layer_mean_only"))}
+    columns: dict[str, Any] = {"closure / mean value": (closure.get("layer_error"), closure.get("layer_mean_only"))}
     for null, name in CLOSURES.items():
-        columns[name] = tuple((closure.get(key) or {}).get("middle") for key in (null, f"{null}_mean_only"))
+        columns[name] = [(closure.get(key) or {}).get("middle") for key in (null, f"{null}_mean_only")]
     pairs = {name: [_pair(*pair) for pair in zip(*both, strict=True)] for name, both in columns.items() if all(both)}
     fates = [_short_fate(fate) for fate in found.get("fates") or ()]
     if pairs or fates:

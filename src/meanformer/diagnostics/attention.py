@@ -14,6 +14,8 @@ from .history import token_run
 
 # Singular values of a matrix of this size take about a minute.
 MOST_TOKENS = 4096
+# From here on they come from the eigenvalues of a product.
+MANY_TOKENS, LEAST_SQUARED = 256, 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +166,7 @@ def _head(P: np.ndarray, weights: np.ndarray, threshold: float) -> tuple[Any, ..
             expected="P_ij >= 0",
             remedy="linear attention has no probabilities; unnormalised attention overflows for large tokens",
         )
-    singular = np.linalg.svd(P, compute_uv=False)
-    rank = int((singular > threshold * singular[0]).sum())
+    rank = int((singular_shares(P, threshold) > threshold).sum())
     sums = P.sum(axis=1, keepdims=True)
     P = np.divide(P, sums, out=np.zeros_like(P), where=sums > 0)
     own = -np.sum(P * np.log(np.where(P > 0, P, 1)), axis=1) / (np.log(n) if n > 1 else 1.0)
@@ -175,6 +176,21 @@ def _head(P: np.ndarray, weights: np.ndarray, threshold: float) -> tuple[Any, ..
     rows, received, relative = np.full(len(weights), np.nan), np.zeros(len(weights)), np.full(len(weights), np.nan)
     rows[seen], received[seen], relative[seen] = own + 0.0, a, a / w
     return rank, float(w @ own / w.sum()) + 0.0, rows, received, relative, leaders
+
+
+def singular_shares(P: np.ndarray, threshold: float) -> np.ndarray:
+    r"""Singular values of a square matrix over the largest, as roots of the eigenvalues of $PP^\top$ if there are many:
+    a few times faster. Squares lose half of the digits, which thresholds above 1e-5 do not need.
+    """
+    largest = P.max()
+    if largest == 0:
+        return np.zeros(len(P))
+    P = P / largest  # squares of large entries could overflow
+    if len(P) < MANY_TOKENS or threshold < LEAST_SQUARED:
+        singular = np.linalg.svd(P, compute_uv=False)
+    else:
+        singular = np.sqrt(np.maximum(np.linalg.eigvalsh(P @ P.T)[::-1], 0))
+    return singular / singular[0]
 
 
 def attention_along(run: Any, every: int = 1, threshold: Any = 1e-3) -> AttentionPath:

@@ -145,7 +145,7 @@ def _pixels(image: Any) -> np.ndarray:
             expected="an array of pixels",
             remedy="matplotlib.image.imread(path) reads it",
         )
-    pixels = np.asarray(checks.to_array(image, "image", "an array of pixels"))
+    pixels = np.asarray(checks.finite(checks.to_array(image, "image", "an array of pixels"), "image"))
     given = np.asarray(image).dtype
     if pixels.ndim not in (2, 3) or 0 in pixels.shape:
         checks.refuse(
@@ -161,7 +161,6 @@ def _pixels(image: Any) -> np.ndarray:
             expected="(height, width, channels)",
             remedy="image.transpose(1, 2, 0)",
         )
-    checks.finite(pixels, "image")
     if given.kind not in "iu":
         return pixels
     most = 65535 if given == np.uint16 else 255

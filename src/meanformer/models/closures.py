@@ -290,7 +290,7 @@ def with_logits(heads: _Heads, mu: PointCloud, size: np.ndarray) -> _Heads:
     def scaled(array: Array) -> Array:
         return array * jnp.asarray(factor.reshape(-1, *(1,) * (array.ndim - 1)), array.dtype)
 
-    def queries(leaf: Any) -> list[Array]:
+    def queries(leaf: Any) -> list[Any]:
         return [array for array in (leaf.maps.Q, leaf.maps.query_bias) if array is not None]
 
     return heads._replace(leaf=eqx.tree_at(queries, heads.leaf, replace_fn=scaled))

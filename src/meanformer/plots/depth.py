@@ -37,6 +37,8 @@ DEEP: dict[str, tuple[dict[str, str], bool]] = {
 }
 # Eigenvalues below this share of the variance are not drawn.
 FLOOR = 1e-7
+# Copies further apart than this share of their length have nothing to do with each other.
+FAR = 0.1
 
 
 def plot_curve(results: Results, name: str) -> Drawing | None:
@@ -90,6 +92,7 @@ def plot_fates(results: Results) -> Drawing | None:
         return None
     layers, times = (np.array([fate.get(key) for fate in fates], float) for key in ("layer", "time"))
     found = np.isfinite(times) & (times > 0)
+    pre = bool((results.get("model") or {}).get("pre"))
     without = np.array([fate.get("ending") in ("grows", "shrinks") for fate in fates]) & ~found
     with style.style():
         figure, ax = new_axes()
@@ -97,7 +100,8 @@ def plot_fates(results: Results) -> Drawing | None:
         bounds[~(bounds > 0)] = np.nan
         drawn = np.concatenate([times[found], bounds[np.isfinite(bounds)], [1.0]])
         low, high = float(drawn.min() / 1.8), float(drawn.max() * 1.8)
-        ax.axhline(1.0, color=style.SOFT, linewidth=1.0, linestyle=DASHED, label="one layer")
+        if not pre:
+            ax.axhline(1.0, color=style.SOFT, linewidth=1.0, linestyle=DASHED, label="one layer")
         ax.vlines(layers[found], low, times[found], color=style.PALETTE[1], alpha=0.45, linewidth=2)
         ax.plot(layers[found], times[found], "o", color=style.PALETTE[1], markersize=6, label="blow-up")
         if np.isfinite(bounds).any():
@@ -105,7 +109,7 @@ def plot_fates(results: Results) -> Drawing | None:
         if without.any():
             ends = np.full(without.sum(), high)
             ax.plot(layers[without], ends, "^", color=style.PALETTE[2], label="no blow-up", clip_on=False)
-        ax.set(yscale="log", ylim=(low, high), ylabel="time, in layers")
+        ax.set(yscale="log", ylim=(low, high), ylabel="time, of normalised tokens" if pre else "time, in layers")
         plain_log(ax.yaxis)
         count_layers(ax, len(fates), "layer")
         ax.set_xlim(layers.min() - 0.5, layers.max() + 0.5)
@@ -113,8 +117,16 @@ def plot_fates(results: Results) -> Drawing | None:
     some = (
         f"blows up in {found.sum()} of {len(fates)} layers" if found.any() else "was not seen to blow up in any layer"
     )
-    words = f"With frozen weights the Gaussian flow {some}"
-    return figure, f"{words}. The network itself cannot: it normalises its tokens, and this flow does not."
+    both = found & (bounds > 0)
+    far = times[both] / bounds[both]
+    least, most = (f"{factor:.2g}" for factor in (far.min(initial=np.inf), far.max(initial=0.0)))
+    factors = least if least == most else f"{least} to {most}"
+    return figure, (
+        f"With frozen weights the Gaussian flow {some}. Finitely many tokens cannot: what attention gives lies in the "
+        "hull of the values. Normalisations and perceptrons are not in this flow"
+        + (", which starts from normalised tokens: its time is not in layers." if pre else ".")
+        + (f" The bound before which there is no blow-up is lower by a factor of {factors}." if both.any() else "")
+    )
 
 
 def plot_deep(results: Results, part: str) -> Drawing | None:
@@ -143,7 +155,14 @@ def plot_deep(results: Results, part: str) -> Drawing | None:
             plain_log(ax.yaxis)
         ax.legend(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     ends = "; ".join(f"{names[name]}: ${number(float(values[-1]))}$" for name, values in found.items())
-    return figure, f"After {int(layers[-1]):,} layers, {ends}."
+    chaos = " One draw of a chaotic map: a copy that began near it is elsewhere." if chaotic(deep) else ""
+    return figure, f"After {int(layers[-1]):,} layers, {ends}.{chaos}"
+
+
+def chaotic(deep: Mapping[str, Any]) -> bool:
+    """Whether a copy of the tokens that began near them ends far away, so that numbers are those of one draw."""
+    apart = (deep.get("apart") or [None])[-1]
+    return apart is not None and apart > FAR
 
 
 def array(values: Any) -> np.ndarray | None:

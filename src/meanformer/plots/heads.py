@@ -19,6 +19,12 @@ ERROR_MAP = colors.LinearSegmentedColormap.from_list(
 WRITTEN = 150
 MOST_PANELS = 8
 TABLE = (5.0, 3.6)
+# The nulls of the closure: names and colours.
+CLOSURES = {
+    "random": ("random weights", style.PALETTE[1]),
+    "matched": ("random weights, logits as large", style.PALETTE[3]),
+    "resampled": ("Gaussian tokens", style.PALETTE[2]),
+}
 
 
 def plot_closure_heads(results: Results) -> Drawing | None:
@@ -47,7 +53,7 @@ def plot_closure_heads(results: Results) -> Drawing | None:
 
 
 def plot_closure_layers(results: Results) -> Drawing | None:
-    """The error of the closure of whole layers, beside that of the mean value, and the nulls."""
+    """The errors of the closure of whole layers, each beside that of the mean value, for the model and the nulls."""
     closure = results.get("closure") or {}
     error, mean_only = (array(closure.get(key)) for key in ("layer_error", "layer_mean_only"))
     if error is None:
@@ -55,21 +61,54 @@ def plot_closure_layers(results: Results) -> Drawing | None:
     with style.style():
         figure, ax = new_axes(TABLE)
         ax.axhline(1.0, color=style.SOFT, linewidth=1.0)
-        add_band(ax, closure.get("random"), style.PALETTE[1], "closure, random weights")
-        add_band(ax, closure.get("resampled"), style.PALETTE[2], "closure, Gaussian tokens")
+        for null, (name, shade) in CLOSURES.items():
+            # Medians only: the ratios have their bands.
+            errors, means = (array((closure.get(key) or {}).get("middle")) for key in (null, f"{null}_mean_only"))
+            if errors is not None:
+                ax.plot(errors, color=shade, linewidth=1.3, label=name)
+            if means is not None:
+                ax.plot(means, color=shade, linestyle=DASHED, linewidth=1.2, label=f"_{name}, mean value")
         if mean_only is not None:
-            ax.plot(mean_only, "s", color=style.PALETTE[4], linestyle=DASHED, markersize=3.5, label="mean value alone")
-        ax.plot(error, "o-", color=style.PALETTE[0], linewidth=2.0, markersize=4, label="closure", zorder=4)
+            ax.plot(mean_only, color=style.PALETTE[0], linestyle=DASHED, linewidth=1.6, label="mean value alone")
+        ax.plot(error, "o-", color=style.PALETTE[0], linewidth=2.0, markersize=4, label="the model", zorder=4)
         count_layers(ax, len(error), "layer")
         ax.set(yscale="log", ylabel="relative error, all heads together")
         plain_log(ax.yaxis)
         low, high = ax.get_ylim()
         ax.set_ylim(low, max(high, 1.2))
         ax.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    words = (
-        "The closure is exact for infinitely many Gaussian tokens: what is left on Gaussian ones is due to their number"
+    return figure, (
+        "The error of the closure for whole layers, and, dashed in the same colour, that of the mean value alone; of "
+        "nulls, medians. How low a line is tells how little the output varies; what the closure is worth is its "
+        "distance from the dashes."
     )
-    return figure, f"The error of the closure for whole layers, with its nulls. {words}."
+
+
+def plot_closure_ratio(results: Results) -> Drawing | None:
+    """The error of the closure over that of the mean value, layer by layer, for the model and the nulls."""
+    closure = results.get("closure") or {}
+    error, mean_only = (array(closure.get(key)) for key in ("layer_error", "layer_mean_only"))
+    if error is None or mean_only is None:
+        return None
+    ratio = np.divide(error, mean_only, out=np.full(error.shape, np.nan), where=mean_only > 0)
+    with style.style():
+        figure, ax = new_axes(TABLE)
+        ax.axhline(1.0, color=style.SOFT, linewidth=1.0)
+        for null, (name, shade) in CLOSURES.items():
+            add_band(ax, closure.get(f"{null}_ratio"), shade, name)
+        ax.plot(ratio, "o-", color=style.PALETTE[0], linewidth=2.0, markersize=4, label="the model", zorder=4)
+        count_layers(ax, len(error), "layer")
+        ax.set(yscale="log", ylabel="error of the closure / of the mean value")
+        plain_log(ax.yaxis)
+        low, high = ax.get_ylim()
+        ax.set_ylim(min(low, 0.8), max(high, 1.2))
+        ax.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    better, known = int((ratio < 1).sum()), int(np.isfinite(ratio).sum())
+    return figure, (
+        "The error of the closure over that of the mean value: 1 is no better. It is below 1 in "
+        f"{better} of {known} layers. The closure is exact for infinitely many Gaussian tokens: what is left on "
+        "Gaussian ones is due to their number."
+    )
 
 
 def plot_ov(results: Results) -> Drawing | None:
@@ -144,8 +183,11 @@ def plot_entropy(results: Results) -> Drawing | None:
         _write(ax, entropy, mesh)
         _bar(figure, ax, mesh, "entropy of attention")
     low, high = np.nanmin(entropy), np.nanmax(entropy)
+    # Under a mask, a token that sees few has a small entropy by construction.
+    causal = (results.get("model") or {}).get("causal")
+    most = "the logarithm of how many tokens the row sees" if causal else r"$\log n$"
     return figure, (
-        r"The mean entropy of the rows of attention over $\log n$: 1 if all are seen alike, 0 if each token sees one. "
+        f"The mean entropy of the rows of attention over {most}: 1 if all are seen alike, 0 if each token sees one. "
         f"From ${number(float(low))}$ to ${number(float(high))}$."
     )
 

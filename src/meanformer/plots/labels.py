@@ -84,7 +84,7 @@ def _flat(ax: Any, points: np.ndarray) -> np.ndarray:
         return points
     from mpl_toolkits.mplot3d import proj3d
 
-    x, y, _ = proj3d.proj_transform(*points.T, ax.get_proj())
+    x, y, _ = proj3d.proj_transform(points[:, 0], points[:, 1], points[:, 2], ax.get_proj())
     return np.stack([x, y], axis=1)
 
 

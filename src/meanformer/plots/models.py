@@ -7,13 +7,22 @@ from typing import Any
 
 from .depth import CURVES, DEEP, Drawing, plot_curve, plot_deep, plot_fates, plot_spectrum
 from .export import save_figure
-from .heads import plot_closure_heads, plot_closure_layers, plot_entropy, plot_leaders, plot_ov, plot_symmetry
+from .heads import (
+    plot_closure_heads,
+    plot_closure_layers,
+    plot_closure_ratio,
+    plot_entropy,
+    plot_leaders,
+    plot_ov,
+    plot_symmetry,
+)
 from .tokenmap import plot_map
 
 PICTURES: dict[str, Callable[[Mapping[str, Any]], Drawing | None]] = {
     "map": plot_map,
     **{f"curve-{name}": partial(plot_curve, name=name) for name in CURVES},
     "spectrum": plot_spectrum,
+    "closure-ratio": plot_closure_ratio,
     "closure-layers": plot_closure_layers,
     "closure-heads": plot_closure_heads,
     "symmetry": plot_symmetry,

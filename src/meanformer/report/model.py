@@ -108,7 +108,9 @@ def _add_result(section: Section, results: Results) -> None:
             words = " → ".join(number_text(float(end), 3) for end in ends)  # type: ignore[arg-type]
             tiles.append((COLUMNS[name], Markup(html.escape(words)), "first to last layer"))
     if numbers.get("closure_error") is not None:
-        tiles.append(("closure error", Markup(cell(numbers["closure_error"], 3)), "median over heads, relative"))
+        mean = numbers.get("mean_only_error")
+        beside = "" if mean is None else f"; {number_text(mean, 3)} for the mean value"
+        tiles.append(("closure error", Markup(cell(numbers["closure_error"], 3)), f"median over heads{beside}"))
     if numbers.get("closure_beats_mean") is not None:
         share = f"{100 * numbers['closure_beats_mean']:.0f} %"
         tiles.append(("closure beats the mean", share, "of the heads"))
@@ -120,9 +122,13 @@ def _add_result(section: Section, results: Results) -> None:
 
 
 def _add_map(section: Section, results: Results, figures: Figures) -> None:
+    own = (results.get("map") or {}).get("deep") and not (results.get("model") or {}).get("tied")
+    of_which = (
+        "the model's own layers together, and depths beyond are only seen on it" if own else "all of them together"
+    )
     section.text(
         "Each dot is a token. The plane is the same for all layers, spanned by the two leading principal components of "
-        "all of them together; each layer is centred and divided by its root-mean-square radius."
+        f"{of_which}; each layer is centred and divided by its root-mean-square radius."
     )
     weights = (results.get("input") or {}).get("weights") or []
     if 0 in weights:
@@ -153,7 +159,7 @@ def _add_model(section: Section, results: Results, figures: Figures) -> None:
         ("architecture", code_text(model.get("kind"))),
     ]
     rows += [("layers", _layers(model)), ("heads", model.get("heads")), ("dimension of tokens", model.get("d"))]
-    rows += [("dimension of keys", model.get("k")), ("numbers in the layers", model.get("parameters"))]
+    rows.append(("dimension of keys", model.get("k")))
     rows.append(("a token sees", "those before it, and itself" if model.get("causal") else "all tokens"))
     rows.append(("input", f"{given.get('kind')}" if not given.get("source") else code_text(given["source"])))
     cut = f", cut from {given['cut_from']:,}" if given.get("cut_from") else ""
@@ -196,7 +202,7 @@ def _loading(file: Path, asked: Mapping[str, Any]) -> str:
     place, model = json.dumps(file.as_posix()), json.dumps(asked["model"])
     kind = (asked.get("input") or {}).get("kind")
     given = {"image": f"image={place}", "tokens": f"tokens=np.load({place})"}.get(
-        str(kind), f"Path({place}).read_text(), cut=True"
+        str(kind), f"Path({place}).read_text(), cut={bool(asked.get('cut', True))}"
     )
     needed = {"image": "", "tokens": "import numpy as np\n\n"}.get(str(kind), "from pathlib import Path\n\n")
     dtype = json.dumps(asked.get("dtype") or "float32")

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..plots.tokenmap import shown
 from .page import Block, Markup, Section, number_text
-from .sentences import about_depth, plain_text
+from .sentences import CLOSURES, about_depth, plain_text
 from .tokenmap import short
 
 Results = Mapping[str, Any]
@@ -48,32 +48,61 @@ def add_closure(section: Section, results: Results, figures: Figures) -> None:
     )
     if (results.get("model") or {}).get("causal"):
         section.text("The mean and the covariance are, for each token, those of the tokens that it sees.")
-    _add_figures(section, figures, ["closure-layers", "closure-heads"])
-    rows = []
+    section.text(
+        "Where the output of a layer hardly differs from token to token, the mean value predicts most of it, and both "
+        "errors are small. So the nulls have mean values of their own, and what can be compared is the ratio of the "
+        "error of the closure to that of the mean value. The closure is the better the smaller the logits are, and "
+        "random weights have logits of other sizes; so one null has random weights with logits as large as the model's."
+    )
+    _add_figures(section, figures, ["closure-ratio", "closure-layers", "closure-heads"])
+    nulls = {null: name for null, name in CLOSURES.items() if closure.get(null)}
+    rows, ratios = [], []
     for layer, error in enumerate(closure["layer_error"]):
         errors, means = closure["error"][layer], closure["mean_only"][layer]
         helped = sum(e is not None and m is not None and e < m for e, m in zip(errors, means, strict=True))
-        nulls = (_band(closure.get(null), layer) for null in ("random", "resampled"))
-        rows.append((layer, error, closure["layer_mean_only"][layer], *nulls, f"{helped} of {len(errors)}"))
+        mean = closure["layer_mean_only"][layer]
+        pairs = [_pair(*(_middle(closure, key, layer) for key in (null, f"{null}_mean_only"))) for null in nulls]
+        rows.append((layer, _pair(error, mean), *pairs, f"{helped} of {len(errors)}"))
+        ratio = error / mean if error is not None and mean else None
+        ratios.append((layer, ratio, *(_band(closure.get(f"{null}_ratio"), layer) for null in nulls)))
     section.table(
-        ("layer", "closure", "mean value", "random weights", "Gaussian tokens", "heads where it beats the mean"),
+        ("layer", "the model", *nulls.values(), "heads where it beats the mean"),
         rows,
-        "Relative errors of whole layers; nulls as median (5 to 95 %).",
+        "Relative errors of whole layers: of the closure / of the mean value alone; of nulls, medians.",
     )
-    keys = ("error", "mean_only", "random_heads", "resampled_heads", "logit_size")
-    tables = [(closure.get(key) or {}).get("middle") if key.endswith("_heads") else closure.get(key) for key in keys]
-    names = ("closure", "mean value", "random weights", "Gaussian tokens", "size of logits")
+    section.table(
+        ("layer", "the model", *nulls.values()),
+        ratios,
+        "The error of the closure over that of the mean value, below 1 if it helps; nulls as median (5 to 95 %).",
+    )
+    tables = {"closure": closure.get("error"), "mean value": closure.get("mean_only")}
+    for null, name in CLOSURES.items():
+        for key, word in ((null, name), (f"{null}_mean_only", f"{name}: mean value")):
+            tables[word] = (closure.get(f"{key}_heads") or {}).get("middle")
+    tables |= {"size of logits": closure.get("logit_size"), "tilt": closure.get("tilt")}
     words = (
         r"The size of logits is $\|\Sigma^{1/2}A\,\Sigma^{1/2}\|/\tau$ with $A=K^\top Q$. Sums over $n$ Gaussian "
-        r"tokens tend to their limit like $n^{-1/2}$ where it is below $1/\sqrt{2}$; where it is large a few decide."
+        r"tokens tend to their limit like $n^{-1/2}$ where it is below $1/\sqrt{2}$; where it is large a few decide. "
+        "The tilt is the standard deviation of the logits of the mean query."
     )
-    _add_by_head(section, dict(zip(names, tables, strict=True)), words)
+    _add_by_head(section, tables, words)
+
+
+def _middle(closure: Mapping[str, Any], key: str, layer: int) -> float | None:
+    middle = (closure.get(key) or {}).get("middle")
+    return middle[layer] if middle else None
+
+
+def _pair(error: float | None, mean_only: float | None) -> str:
+    """An error, beside that of the mean value."""
+    return " / ".join("—" if value is None else number_text(value, 3) for value in (error, mean_only))
 
 
 def _band(band: Mapping[str, Any] | None, layer: int) -> str:
     if not band or not band.get("middle"):
         return "—"
-    low, middle, high = (number_text(band[key][layer], 3) for key in ("low", "middle", "high"))
+    found = [band[key][layer] for key in ("low", "middle", "high")]
+    low, middle, high = ("—" if value is None else number_text(value, 3) for value in found)
     return f"{middle} ({low} to {high})"
 
 
@@ -112,7 +141,12 @@ def add_attention(section: Section, results: Results, figures: Figures) -> None:
     _add_figures(section, figures, ["entropy", "leaders"])
     seen = results.get("most_seen") or []
     if seen:
-        section.text("The tokens that are most looked at, with the share of all attention of the layer that they get:")
+        told = "The tokens that are most looked at, with the share of all attention of the layer that they get"
+        if any(len(token) > 2 for row in seen for token in row.get("tokens") or []):
+            causal = (results.get("model") or {}).get("causal")
+            told += ", and how many times that is what they would get if each token saw all "
+            told += "that it may see alike; under a mask the first ones get more in any case" if causal else "alike"
+        section.text(f"{told}:")
         rows = [(row.get("layer"), _seen(row.get("tokens") or [])) for row in seen]
         section.table(("layer", "most seen tokens"), rows)
     attention = results.get("attention") or {}
@@ -122,28 +156,37 @@ def add_attention(section: Section, results: Results, figures: Figures) -> None:
 
 
 def _seen(tokens: Sequence[Sequence[Any]]) -> Markup:
-    parts = (
-        f'{code_text(short(str(label)))} <span class="share">{html.escape(f"{100 * share:.2g}")} %</span>'
-        for label, share in tokens
-    )
+    parts = []
+    for label, share, *relative in tokens:
+        times = f" ({relative[0]:.2g} ×)" if relative and relative[0] is not None else ""
+        words = html.escape(f"{100 * share:.2g} %{times}")
+        parts.append(f'{code_text(short(str(label)))} <span class="share">{words}</span>')
     return Markup(" ".join(parts))
 
 
 def add_fates(section: Section, results: Results, figures: Figures) -> None:
     """What becomes of a Gaussian under each layer, for ever."""
     fates = results["fates"]
+    pre = bool((results.get("model") or {}).get("pre"))
+    unit = (
+        "The flow is in the frame of the normalised tokens, while the layer adds its output to the stream: its time is "
+        "not in layers."
+        if pre
+        else "A time of 1 is one layer."
+    )
     words = Block()
     words.text(
         "Take the attention of one layer, freeze its weights, and let a Gaussian with the mean and covariance of what "
-        "the layer sees flow by it; a time of 1 is one layer. This is what the theory says of the layer repeated for "
-        "ever, without normalisation and perceptron: it tells which way attention alone pushes."
+        f"the layer sees flow by it. {unit} Normalisations and perceptrons are not in it: it tells which way attention "
+        "alone pushes."
     )
     keys = [key for key in ("ending", "time", "bound", "growth", "rank") if any(f.get(key) is not None for f in fates)]
     rows = [(f.get("layer"), *(_word(f.get(key)) for key in keys)) for f in fates]
     words.table(("layer", *(_FATES[key] for key in keys)), rows)
     words.text(
-        "Before the bound there is no blow-up, whatever the directions of the matrices; the growth is that of the "
-        "trace of the covariance at the start, per layer; the rank is how many directions are left at the end."
+        "Before the bound there is no blow-up, whatever the directions of the matrices, and often long after it; the "
+        f"growth is that of the trace of the covariance at the start, per {'unit of time' if pre else 'layer'}; the "
+        "rank is how many directions are left at the end."
     )
     section.beside(words, [figures["fates"]] if "fates" in figures else [])
     told = [(f.get("layer"), plain_text(f["words"])) for f in fates if f.get("words")]

@@ -3,9 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ..plots.depth import chaotic
 from .page import number_text
 
 Results = Mapping[str, Any]
+# What the closure is compared with.
+CLOSURES = {
+    "random": "random weights",
+    "matched": "random weights with logits as large",
+    "resampled": "Gaussian tokens",
+}
 
 
 def plain_text(text: Any) -> str:
@@ -70,15 +77,17 @@ def _closure(results: Results) -> str:
     if not layers or not means or None in (*layers, *means):
         return ""
     better = sum(error < mean for error, mean in zip(layers, means, strict=True))
-    nulls = {"with random weights": "random", "on Gaussian tokens": "resampled"}
-    medians = {words: (closure.get(null) or {}).get("middle") or [None] for words, null in nulls.items()}
-    beside = "".join(f", {_range(found)} {words}" for words, found in medians.items() if None not in found)
+    ratios = [error / mean for error, mean in zip(layers, means, strict=True) if mean > 0]
+    medians = {name: (closure.get(f"{null}_ratio") or {}).get("middle") or [None] for null, name in CLOSURES.items()}
+    nulls = [f"{_range(found)} for {name}" for name, found in medians.items() if None not in found]
+    beside = f" (nulls, median: {', '.join(nulls)})" if nulls else ""
+    gain = f" The error is {_range(ratios)} times that of the mean value{beside}." if ratios else ""
     worse = sum(error > 1 for error in layers)
     beyond = f"; in {worse} it is worse than predicting nothing" if worse else ""
     return (
         f"The Gaussian closure predicts what attention adds to the tokens with relative errors of {_range(layers)} "
-        f"({_range(means)} for the mean value alone{beside}). It beats the mean value in {better} of {len(layers)} "
-        f"layers{beyond}."
+        f"({_range(means)} for the mean value alone). It beats the mean value in {better} of {len(layers)} "
+        f"layers{beyond}.{gain}"
     )
 
 
@@ -93,9 +102,11 @@ def _fates(results: Results) -> str:
     times = [float(fate["time"]) for fate in fates if fate.get("time") is not None]
     if not fates or not times:
         return ""
+    pre = (results.get("model") or {}).get("pre")
+    unit = " in the frame of the normalised tokens, which is not in layers" if pre else " layers"
     return (
-        f"With frozen weights and without normalisation, the Gaussian flow of {len(times)} of {len(fates)} layers "
-        f"blows up, at a time of {_range(times)} layers."
+        "With frozen weights, and without normalisations and perceptrons, the Gaussian flow of "
+        f"{len(times)} of {len(fates)} layers blows up, at a time of {_range(times)}{unit}."
     )
 
 
@@ -105,6 +116,15 @@ def _deep(results: Results) -> str:
         return ""
     near, groups, rank = ((deep.get(name) or [None])[-1] for name in ("near_pairs", "groups", "effective_rank"))
     parts = [] if near is None else [f"{100 * near:.3g} % of the pairs of tokens have a cosine above 0.99"]
-    parts += [] if groups is None else [f"there are {groups:g} groups of near tokens"]
+    parts += (
+        []
+        if groups is None
+        else ["there is 1 group of near tokens" if groups == 1 else f"there are {groups:g} groups of near tokens"]
+    )
     parts += [] if rank is None else [f"the effective rank is {number_text(float(rank), 3)}"]
-    return f"Repeated to {deep['layers'][-1]:,} layers: {', '.join(parts)}." if parts else ""
+    draw = (
+        " This is one draw of a chaotic map: a copy of the tokens that began a millionth apart is elsewhere, and would "
+        "have other numbers."
+    )
+    words = f"Repeated to {deep['layers'][-1]:,} layers: {', '.join(parts)}."
+    return words + draw * chaotic(deep) if parts else ""

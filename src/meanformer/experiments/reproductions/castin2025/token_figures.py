@@ -93,7 +93,7 @@ def gathered(points: np.ndarray, labels: Sequence[str]) -> tuple[np.ndarray, lis
     members = [np.flatnonzero(found.labels == number) for number in range(found.count)]
     words = []
     for several in members:
-        word = Counter(labels[i] for i in several).most_common(1)[0][0]
+        word = Counter(labels[int(i)] for i in several).most_common(1)[0][0]
         word = word if any(letter.isalnum() for letter in word) else f"“{word}”"
         words.append(word if len(several) == 1 else f"{word} ×{len(several)}")
     return found.centres, words, np.array([len(several) for several in members])

@@ -212,7 +212,7 @@ def test_other_questions_have_other_marks(tmp_path):
 
 
 def test_models_that_differ_in_their_weights_alone_have_other_marks(tmp_path, monkeypatch):
-    """One number is changed, and no size: of a folder, of a checkpoint, and at the end of a very large file."""
+    """One bit is changed, and no size nor time: in a folder, and at the end of a file that counts as very large."""
 
     def marks(place, weights):
         before = asked(model=str(place)).mark

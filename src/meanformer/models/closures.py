@@ -123,8 +123,8 @@ def closure(
     all tokens alike: its logits have the standard deviation $|\operatorname{Cov}(k)^{1/2}\bar q|/\tau$.
 
     Random heads of the same size have smaller logits, which flatters the closure. So there are random heads with
-    `matched` logits too: in the sentence encoder of the example the closure fails for them about as it does for the
-    trained ones, so most of its failure there is the size of the logits, not what training did besides.
+    `matched` logits too: in the sentence encoder of the example the closure has about the same error for them as for
+    trained heads, relative to that of the mean value; so most of its failure is due to the size of the logits.
 
     **Arguments:** `record`, of a model with softmax heads; `draws` of each null, `random`, `matched` (the same draws,
     scaled) and `resampled` (see `Closure`), from `key`, `jax.random.key(0)` by default; `progress`, called with the

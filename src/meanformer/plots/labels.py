@@ -23,9 +23,9 @@ def draw_labels(
     size: float = 8.0,
     most: int = MOST_LABELS,
 ) -> list[int]:
-    """Write labels beside `points`, shape `(n, 2)` or `(n, 3)`, of axes whose limits are set: those farthest from the
-    centre first, each on the side that points outwards if there is room, and none where another one stands, up to
-    `most` of them.
+    """Write labels beside `points`, shape `(n, 2)` or `(n, 3)`, of axes whose limits are set: those of the largest marks
+    first, and of equal ones those farthest from the centre; each on the side that points outwards if there is room, and
+    none where another one stands, up to `most` of them.
 
     **Arguments:** `areas` of the marks that stand at the points, as `scatter` takes them; `size` of the letters.
 
@@ -47,7 +47,7 @@ def draw_labels(
     halo = [patheffects.withStroke(linewidth=2.0, foreground=style.PAPER)]
     taken: list[np.ndarray] = []
     shown: list[int] = []
-    for i in np.argsort(-np.linalg.norm(away, axis=1), kind="stable"):
+    for i in np.lexsort((-np.linalg.norm(away, axis=1), -gaps)):
         if len(shown) == most:
             break
         word = str(labels[i])

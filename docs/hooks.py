@@ -41,14 +41,14 @@ REMOTE_WORKER = "https://unpkg.com/iframe-worker/shim"
 INLINE = r'<span class="arithmatex">\\\([^<]*\\\)</span>'
 # Where names and sections stay as they are: blocks of code, headings, links.
 FIXED = re.compile(r"(<pre.*?</pre>|<h[1-6].*?</h[1-6]>|<a .*?</a>)", re.DOTALL)
-NAME = re.compile(r"<code>(mf\.([a-zA-Z]\w*)[^<]*)</code>")
+NAME = re.compile(r"<code>(mf\.((?:models\.)?[a-zA-Z]\w*)[^<]*)</code>")
 # Sections of math.md, in text and not in code: MATH b.1, d.2 to d.4, f.
 SECTIONS = re.compile(r"(?<!<code>)\bMATH [a-m](?:\.\d+)?\b(?:(?:,| to| and) [a-m](?:\.\d+)?\b(?!\.\w))*")
-# Public name -> the page of the reference that has it.
+# Public name, or part with names of its own -> the page of the reference that has it.
 PAGE_OF = {
     name: page.stem
     for page in sorted((ROOT / "docs" / "api").glob("*.md"))
-    for name in re.findall(r"^::: meanformer\.(\w+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    for name in re.findall(r"^(?:::: |# .*\{ #)meanformer\.([\w.]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
 }
 # Page, or folder -> its weight in a search, 2 for all others: guides come before tables of measurements.
 BOOST = {

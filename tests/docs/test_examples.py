@@ -24,6 +24,7 @@ SMALL = {
     "masked": ["--n", "16"],
     "mean_field_rate": ["--n", "50", "800", "--repeats", "32"],
     "million_tokens": ["--n", "20000"],
+    "real_model": ["--draws", "2"],
     "steer_gaussian": ["--iterations", "20"],
     "three_representations": ["--quick"],
 }
@@ -96,6 +97,15 @@ def million_tokens(printed: str) -> None:
     assert said == pytest.approx(error, abs=3e-5) and scaled == pytest.approx(said * 20_000**0.5, rel=0.01)
     assert scaled < 8
     assert numbers("largest error measured #", printed)[0] <= 1e-6
+
+
+def real_model(printed: str) -> None:
+    first, last, null = numbers("average cosine # to #; random weights #", printed)
+    assert 0 < first < 0.1 < 0.3 < last < 0.5 and null > first
+    first, last, _ = numbers("effective rank # to #; random weights #", printed)
+    assert 30 < first < 40 and 12 < last < 22
+    better, heads = numbers("the closure beats the mean in # of # heads", printed)
+    assert heads == 72 and 36 < better < 72
 
 
 def steer_gaussian(printed: str) -> None:

@@ -244,7 +244,7 @@ def test_bad_input_is_refused(refused):
     refused(lambda: mf.models.along(record, attention=1), "attention must be True or False")
     refused(lambda: mf.models.along(record, progress=1), "progress of along")
     refused(lambda: mf.models.most_seen(record, 0, count=0), "count must be a whole number")
-    refused(lambda: mf.models.most_seen(record, 7), "no attention of this layer")
+    refused(lambda: mf.models.most_seen(record, 7), "this layer is not there, for attention")
 
 
 @cache

@@ -245,7 +245,7 @@ def so_far(work: Work) -> dict[str, Any]:
     weights = np.asarray(record.start.weights)
     given = {**work.source, "n": record.n, "labels": list(record.labels), "grid": record.tokens.grid}
     given["weights"] = None if (weights == weights[0]).all() else weights
-    return plain({"model": facts, "input": given, **dict.fromkeys(PARTS), **work.found})
+    return plain({"model": facts, "input": given, "draws": work.draws, **dict.fromkeys(PARTS), **work.found})
 
 
 def results_of(work: Work, loading: float) -> dict[str, Any]:

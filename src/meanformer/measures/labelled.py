@@ -23,7 +23,7 @@ class Labelled:
     the picture.
 
     ```python
-    words = mf.Labelled(mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [0.5, 0.8]]), ["to", "be", "is"])
+    words = mf.Labelled(mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [0.5, 0.8]]), ("to", "be", "is"))
     run = mf.flow(mf.Softmax(jnp.eye(2), jnp.eye(2), jnp.eye(2)), words.cloud, t1=1.0)
     ax = run.plot(labels=words.labels)
     assert {text.get_text() for text in ax.texts} <= {"to", "be", "is"}
@@ -40,14 +40,7 @@ class Labelled:
     """The shape of a patch; None if the numbers of a token are no pixels."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.labels, str) or not isinstance(self.labels, Iterable):
-            checks.refuse(
-                "names of tokens come as a list",
-                got=checks.described(self.labels),
-                expected='a list of names, such as ["to", "be"]',
-                remedy="text.split() makes a list of words",
-            )
-        labels: Any = tuple(str(label) for label in self.labels)
+        labels = _names(self.labels)
         n, d = self.cloud.points.shape[-2:]
         if len(labels) != n:
             checks.refuse(
@@ -95,6 +88,17 @@ class Labelled:
         (rows, columns), size = self.grid, self.patch[0]
         placed = points[-rows * columns :].reshape(rows, columns, size, size, *self.patch[2:])
         return placed.swapaxes(1, 2).reshape(rows * size, columns * size, *self.patch[2:])
+
+
+def _names(labels: Any) -> tuple[str, ...]:
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        checks.refuse(
+            "names of tokens come as a list",
+            got=checks.described(labels),
+            expected='a list of names, such as ["to", "be"]',
+            remedy="text.split() makes a list of words",
+        )
+    return tuple(str(label) for label in labels)
 
 
 def image_patches(image: Any, size: int = 8) -> Labelled:
@@ -197,7 +201,7 @@ def labelled_tokens(tokens: Any, labels: Any = None) -> Labelled:
             expected="shape (n, d)",
             remedy="label them one by one",
         )
-    return Labelled(cloud, tuple(str(i) for i in range(cloud.n)) if labels is None else labels)
+    return Labelled(cloud, _names(range(cloud.n) if labels is None else labels))
 
 
 def _stored(path: Path) -> np.ndarray:

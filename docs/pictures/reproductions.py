@@ -33,6 +33,7 @@ SHOWN = {
         "A7": "mean_field_rate",
         "A9": "stability",
         "A11": "three_representations",
+        "A12": "image",
     },
     "geshkovski2023": {"B1": "polytope_2d", "B3": "boolean_attention", "B4": "integrator"},
 }

@@ -133,10 +133,6 @@ def resume(
         number = found.discard_damaged()
         words = "Nothing is damaged." if number is None else f"Forgotten: segment {number} and those after it."
         print(words, file=sys.stderr)
-    if found.record["kind"] == "model":
-        from meanformer.experiments.model import resume_model
-
-        go_on = resume_model
     with watching(quiet, bars=found.record["kind"] == "flow") as watch:
         go_on(folder, watch)
         watch.stage("report", None)

@@ -83,6 +83,10 @@ def resume(path: str | Path, watch: Watch = QUIET) -> RunFolder:
 
         options = {name: record[name] for name in ("items", "quick", "seed", "command")}
         return reproduce(record["name"], path, **options, watch=watch)
+    if record["kind"] == "model":
+        from .model import resume_model
+
+        return resume_model(path, watch)
     if record.get("experiment") is not None:
         experiment = from_settings(record["experiment"], record["name"], Path(record["base"]))
         return run_experiment(experiment, path, name=record["name"], command=record["command"], watch=watch)

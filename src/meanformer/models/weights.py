@@ -171,7 +171,7 @@ def _state(path: Path) -> dict[str, Stored]:
 
 
 def _safetensors(path: Path) -> dict[str, Stored]:
-    safetensors = need("safetensors", "the weights of a model")
+    safetensors = need("safetensors", "a file of weights")
     _refuse_pointer(path)
     try:
         file = safetensors.safe_open(str(path), framework="numpy")

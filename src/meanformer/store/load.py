@@ -38,9 +38,10 @@ def load(path: str | Path) -> Trajectory:
         raise FolderError(
             f"{folder.path} holds a {record.get('kind')}, not one run",
             safe="the folder is as it was",
-            remedy="load one of its cases: mf.load(path / 'cases' / name)"
-            if record.get("kind") == "cases"
-            else "mf.load_table(path) reads a sweep",
+            remedy={
+                "cases": "load one of its cases: mf.load(path / 'cases' / name)",
+                "sweep": "mf.load_table(path) reads a sweep",
+            }.get(str(record.get("kind")), "its numbers are in results.json, its pictures in report.html"),
         )
     if count < 2:
         raise FolderError(

@@ -248,6 +248,14 @@ def test_the_item_on_a_tiny_image_and_a_tiny_text(monkeypatch):
         drawn(picture.figure)
 
 
+def test_few_tokens_are_blamed_only_if_gaussian_ones_miss_as_much(flows):
+    twins = np.array([0.7, 0.8])
+    misses = [Miss("image", kind, 0.8, twins, (0.5, 0.5)) for kind in ("softmax", "L2")]
+    assert "too few" in tokens.remark_of(flows, misses) and "L2 80 % (75 %)" in tokens.remark_of(flows, misses)
+    misses.append(Miss("image", "Sinkhorn", 0.8, 0.1 * twins, (0.5, 0.5)))
+    assert "too few" not in tokens.remark_of(flows, misses)
+
+
 def test_what_is_missing_is_undecided(monkeypatch):
     monkeypatch.setattr(tokens, "picture", lambda shrink: None)
     monkeypatch.setattr(tokens, "text", lambda: "install it")

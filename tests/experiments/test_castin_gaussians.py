@@ -27,7 +27,7 @@ def fates_of(code, time, rank=None, limit=None) -> mf.Fates:
 
 
 def test_items_come_in_the_order_of_the_paper():
-    assert list(PAPER.items) == ["A1", "A2", "A3", "A4", "A5", "A5b", "A6", "A7", "A8", "A9", "A10", "A11"]
+    assert list(PAPER.items) == ["A1", "A2", "A3", "A4", "A5", "A5b", "A6", "A7", "A8", "A9", "A10", "A11", "A12"]
     assert all(key == item.id for key, item in PAPER.items.items())
     assert PAPER.bibtex == BIBTEX["castin2025"]
 

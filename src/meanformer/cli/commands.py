@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from . import tables
+from .explore import explore
 from .watching import watching
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
@@ -296,6 +297,11 @@ def cite(folder: Folder, as_json: Json = False) -> None:
     version = record.get("versions", {}).get("meanformer", "")
     entries = {key: bibtex(key, version).strip() for key in keys(record)}
     print(json.dumps(entries, indent=1) if as_json else "\n\n".join(entries.values()))
+
+
+app.command(
+    epilog="Examples: `meanformer explore` · `meanformer explore clusters` · `meanformer explore runs/clusters`"
+)(explore)
 
 
 @app.command()

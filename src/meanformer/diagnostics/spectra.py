@@ -68,6 +68,17 @@ def effective_rank(of: Any) -> Scalar:
     return jnp.exp(-jnp.sum(jnp.where(p > 0, p * jnp.log(jnp.where(p > 0, p, 1)), 0)))
 
 
+def effective_ranks(covariances: np.ndarray) -> np.ndarray:
+    """The effective rank of each of many covariances, shape `(k, d, d)`, on the host; NaN where one is not finite."""
+    ranks = np.full(len(covariances), np.nan)
+    finite = np.isfinite(covariances).all(axis=(1, 2))
+    spectra = np.maximum(np.linalg.eigvalsh(covariances[finite]), 0)
+    total = spectra.sum(axis=1, keepdims=True)
+    shares = np.divide(spectra, total, out=np.zeros_like(spectra), where=total > 0)
+    ranks[finite] = np.exp(-np.sum(shares * np.log(np.where(shares > 0, shares, 1)), axis=1))
+    return ranks
+
+
 def participation_ratio(of: Any) -> Scalar:
     r"""The participation ratio of a measure or a covariance, from the spectrum $\lambda$ of $\Sigma$:
 

@@ -30,7 +30,8 @@ def refuse_invalid(error: ValidationError, source: Source) -> NoReturn:
         remedy += f"\n  also:     {source.where(other.path)}: {other.what}"
     if len(others) > SHOWN:
         remedy += f"\n  and {len(others) - SHOWN} more"
-    raise Located(f"{source.where(first.path)}: {first.what}", first.got, first.expected, remedy) from None
+    what = f"{source.where(first.path)}: {first.what}"
+    raise Located(what, first.got, first.expected, remedy, first.path) from None
 
 
 def table_name(path: Path) -> str:

@@ -1,6 +1,7 @@
-"""TOML with line numbers: where each key of an experiment file stands."""
+"""TOML with line numbers: where each key of an experiment file stands; and experiments written as TOML."""
 
 import dataclasses
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ STRING = re.compile(
 )
 BLANK = re.compile(r"(?:\s|#[^\n]*)*")
 SPACES = re.compile(r"[ \t]*")
+LONGEST = 100
+"""Longer lists are written with a line for each entry."""
 
 
 def dotted(path: Path) -> str:
@@ -167,3 +170,40 @@ class _Index:
             found = STRING.match(self.text, self.at) or PLAIN.match(self.text, self.at)
             assert found is not None
             self.at = found.end()
+
+
+def written(data: dict[str, Any]) -> str:
+    """The data of an experiment as the text of a file, which `parse` reads back; "inf" as a time is TOML's own inf."""
+    alone = {key: value for key, value in data.items() if not isinstance(value, dict) and value is not None}
+    lines = [f"{_key_text(key)} = {_value_text(value, key)}" for key, value in alone.items()]
+    for name, table in data.items():
+        if isinstance(table, dict):
+            kept = {key: value for key, value in table.items() if value is not None}
+            lines += ["", f"[{_key_text(name)}]"]
+            lines += [f"{_key_text(key)} = {_value_text(value, key)}" for key, value in kept.items()]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _key_text(key: str) -> str:
+    return key if BARE.fullmatch(key) else json.dumps(key)
+
+
+def _value_text(value: Any, key: str = "") -> str:
+    """A value as TOML writes it; long lists get a line for each entry."""
+    if isinstance(value, dict):
+        pairs = [f"{_key_text(name)} = {_value_text(part, name)}" for name, part in value.items() if part is not None]
+        return "{" + ", ".join(pairs).replace("\n", " ") + "}"
+    if isinstance(value, list):
+        parts = [_value_text(part) for part in value]
+        flat = f"[{', '.join(parts)}]"
+        return (
+            flat
+            if len(flat) <= LONGEST or not isinstance(value[0], (list, dict))
+            else "[\n  " + ",\n  ".join(parts) + ",\n]"
+        )
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) or (value == "inf" and key == "t1"):
+        return repr(float(value))
+    # JSON writes text as TOML does, but for one character.
+    return json.dumps(value).replace("\x7f", "\\u007f")

@@ -159,7 +159,11 @@ CountOrList = Annotated[
 
 
 class Located(checks.InputError):
-    """A refusal whose message names its place in the file."""
+    """A refusal whose message names its place in the file; `path` is that place, for those who show it there."""
+
+    def __init__(self, what: str, got: Any, expected: str, remedy: str, path: Place = ()):
+        super().__init__(what, got, expected, remedy)
+        self.path = path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +193,7 @@ class Site:
             path = self._named((*self.path, *keys), f"{error.what} {error.got}")
             remedy = next((here for there, here in REMEDIES.items() if there in error.remedy), error.remedy)
             what = f"{self.source.where(path)}: {_bracketed(path)}: {error.what}"
-            raise Located(what, error.got, error.expected, remedy) from error
+            raise Located(what, error.got, error.expected, remedy, path) from error
 
     def _named(self, path: Place, words: str) -> Place:
         """The key of the table at `path` that a refusal names first, if it names one."""

@@ -4,6 +4,7 @@ import abc
 from typing import Annotated, Any, Literal
 
 import jax.numpy as jnp
+import jax.random as jr
 from pydantic import Field
 
 import meanformer as mf
@@ -176,16 +177,27 @@ class Tokens(Measure):
 
 
 class Drawn(Law, Tokens):
-    """`n` tokens from a law, by the seed of the experiment or their own."""
+    """`n` tokens from a law, by the seed of the experiment or their own.
+
+    Their weights: equal; random, uniform on the simplex; or those of Zipf's law, 1 / i up to a factor for the i-th.
+    """
 
     n: Annotated[int, Field(ge=1, description="the number of tokens")]
+    weighting: Literal["equal", "random", "zipf"] = "equal"
     seed: Seed | None = None
 
     def build(self, site: Site) -> mf.PointCloud:
         with site.refusing():
             law = self.law(site)
             seed = site.seed if self.seed is None else self.seed
-            return self.finished(law.sample(self.n, key=key_for("tokens", seed)))
+            tokens = law.sample(self.n, key=key_for("tokens", seed))
+            if self.weighting != "equal":
+                shares = {
+                    "random": jr.exponential(key_for("weights", seed), self.n),
+                    "zipf": 1 / jnp.arange(1.0, self.n + 1),
+                }
+                tokens = mf.PointCloud(tokens.points, shares[self.weighting] / shares[self.weighting].sum())
+            return self.finished(tokens)
 
 
 class Cube(Drawn, CubeLaw):

@@ -1,0 +1,229 @@
+"""The server: the page, its files, and the websocket. Nothing here imports JAX.
+
+It is meant for one person on one machine: it answers only requests that name it as their host, that come from its own
+page, and that carry the token of the terminal, first in the address and then in a cookie.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import io
+import secrets
+import time as clock
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, WebSocket
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .. import __version__
+from .limits import LIMITS, MESSAGE_BYTES
+from .pool import Pool
+from .presets import presets
+from .protocol import unpack
+from .runs import list_runs
+from .session import Session
+
+STATIC = Path(__file__).parent / "static"
+MOST_PAGES = 64
+GIF_BYTES, GIF_FRAMES, GIF_SIDE = 64 * 2**20, 200, 1600
+
+POLICY = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data: blob:; connect-src 'self'; style-src 'self'; object-src 'none'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+CLOSED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>meanformer</title>
+<h1>This page needs its token</h1>
+<p>Open the address that <code>meanformer explore</code> printed in the terminal, with its <code>?token=...</code></p>
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How the server was started."""
+
+    hosts: tuple[str, ...]
+    """The names, with the port, by which it may be called."""
+    token: str
+    runs: Path = Path("runs")
+    workers: int = 2
+    start: str | None = None
+    """An experiment file, as text, with which the page begins."""
+    replay: str | None = None
+    """A run folder that the page shows first."""
+
+
+class Guard:
+    """Refuses whatever was not asked by our own page in the name of our user, before anything looks at it."""
+
+    def __init__(self, app: ASGIApp, settings: Settings):
+        self.app, self.settings = app, settings
+        self.cookie = cookie_name(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        headers, why = Headers(scope=scope), ""
+        if headers.get("host", "").lower() not in self.settings.hosts:
+            why = "Refused: this server does not go by that name."
+        elif (origin := headers.get("origin")) is not None and origin.lower() not in self._origins():
+            why = "Refused: the request comes from another page."
+        elif not self._knows_token(scope, headers):
+            why = CLOSED
+        if not why:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
+        else:
+            await HTMLResponse(why, 403, headers=POLICY)(scope, receive, send)
+
+    def _origins(self) -> set[str]:
+        return {f"http://{host}" for host in self.settings.hosts}
+
+    def _knows_token(self, scope: Scope, headers: Headers) -> bool:
+        request = Request({**scope, "type": "http", "method": "GET"})
+        given = [request.cookies.get(self.cookie, ""), request.query_params.get("token", "")]
+        return any(secrets.compare_digest(token.encode(), self.settings.token.encode()) for token in given)
+
+
+def cookie_name(settings: Settings) -> str:
+    """Cookies know no ports: servers on several of them keep theirs apart by name."""
+    return f"meanformer-{settings.hosts[0].rpartition(':')[2]}"
+
+
+class Explorer:
+    """What the server knows while it runs."""
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        self.pool = Pool(settings.workers)
+        self.sessions: set[Session] = set()
+        self.last_seen = clock.monotonic()
+
+    def idle_seconds(self) -> float:
+        """How long no page has been connected or asked for anything."""
+        return 0.0 if self.sessions else clock.monotonic() - self.last_seen
+
+    async def serve(self, socket: WebSocket) -> None:
+        """A page, from its first message to its last."""
+        await socket.accept()
+        if len(self.sessions) >= MOST_PAGES:
+            await socket.close(1013, f"At most {MOST_PAGES} pages at once.")
+            return
+        session = Session(socket, self.pool, self.settings.runs)
+        self.sessions.add(session)
+        hello = {"version": __version__, "limits": dataclasses.asdict(LIMITS)}
+        try:
+            await session.serve(hello | {"start": self.settings.start, "replay": self.settings.replay})
+        finally:
+            self.sessions.discard(session)
+            self.last_seen = clock.monotonic()
+
+
+def make_app(settings: Settings) -> FastAPI:
+    """The server as an ASGI application."""
+    explorer = Explorer(settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await explorer.pool.open()
+        try:
+            yield
+        finally:
+            await explorer.pool.close()
+
+    app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    app.state.explorer = explorer
+
+    @app.middleware("http")
+    async def seen(request: Request, call_next: Any) -> Response:
+        explorer.last_seen = clock.monotonic()
+        response = await call_next(request)
+        response.headers.update(POLICY)
+        return response
+
+    app.add_middleware(Guard, settings=settings)
+
+    @app.get("/")
+    async def page(token: str | None = None) -> Response:
+        if token is None:
+            return FileResponse(STATIC / "index.html")
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(cookie_name(settings), settings.token, httponly=True, samesite="strict")
+        return answer
+
+    @app.get("/static/{path:path}")
+    async def file(path: str) -> Response:
+        found = (STATIC / path).resolve()
+        if not found.is_relative_to(STATIC.resolve()) or not found.is_file():
+            return HTMLResponse("There is no such file.", 404)
+        return FileResponse(found)
+
+    @app.get("/api/presets")
+    async def preset_list() -> Response:
+        return JSONResponse(presets())
+
+    @app.get("/api/runs")
+    async def run_list() -> Response:
+        return JSONResponse(await asyncio.to_thread(list_runs, settings.runs))
+
+    @app.post("/api/gif")
+    async def gif(request: Request) -> Response:
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > GIF_BYTES:
+                return JSONResponse({"words": f"The pictures are too large: at most {GIF_BYTES >> 20} MB."}, 413)
+        try:
+            made = await asyncio.to_thread(make_gif, bytes(body))
+        except ValueError as error:
+            return JSONResponse({"words": f"These pictures cannot be made a film: {error}."}, 400)
+        return Response(made, media_type="image/gif")
+
+    @app.websocket("/ws")
+    async def socket(websocket: WebSocket) -> None:
+        await explorer.serve(websocket)
+
+    return app
+
+
+def make_gif(data: bytes) -> bytes:
+    """A film from the pictures that the page has drawn; `ValueError` in words for anything else."""
+    from PIL import Image, UnidentifiedImageError
+
+    header, arrays = unpack(data)
+    if not 1 <= len(arrays) <= GIF_FRAMES:
+        raise ValueError(f"{len(arrays)} pictures, and not 1 to {GIF_FRAMES}")
+    pause = header.get("milliseconds", 50)
+    if not isinstance(pause, (int, float)) or not 10 <= pause <= 5000:
+        raise ValueError("a pause between pictures is 10 to 5000 milliseconds long")
+    frames = []
+    for array in arrays.values():
+        try:
+            picture = Image.open(io.BytesIO(array.tobytes()), formats=["PNG"])
+            if max(picture.size) > GIF_SIDE:  # before it is decoded
+                raise ValueError(f"pictures are at most {GIF_SIDE} pixels wide and high")
+            frames.append(picture.convert("RGB").quantize(128, dither=Image.Dither.NONE))
+        except (UnidentifiedImageError, OSError, SyntaxError) as error:
+            raise ValueError("a picture is not PNG") from error
+    if len({frame.size for frame in frames}) != 1:
+        raise ValueError("pictures of different sizes")
+    out = io.BytesIO()
+    frames[0].save(out, "GIF", save_all=True, append_images=frames[1:], duration=pause, loop=0, optimize=False)
+    return out.getvalue()
+
+
+SOCKET_BYTES = 2 * MESSAGE_BYTES
+"""Longer messages end the connection before they are read."""

@@ -1,0 +1,196 @@
+// Small line charts over time: linear or logarithmic values, a cursor at the present time, a click scrubs.
+
+import { fitCanvas, formatNumber, h } from "./dom.js";
+import { onThemeChange, theme } from "./theme.js";
+import { ticks } from "./camera.js";
+
+const EDGE = { left: 40, right: 10, top: 8, bottom: 20 };
+
+/**
+ * A chart in `root`. `series`: [{name, sign, colour: index in the palette, dashed, step}]; `onScrub(time)` while the
+ * pointer is down. `set(times, values, span)` gives the data: values[name] is a list, or left out where there is none.
+ */
+export function createChart(root, options) {
+  return new Chart(root, options);
+}
+
+class Chart {
+  constructor(root, { title, series, log = false, none = "none", testid, onScrub = () => {} }) {
+    Object.assign(this, { series, log, none, onScrub, times: [], values: {}, span: [0, 1], title });
+    this.heading = h("h3", { class: "chart-title" }, title);
+    this.reading = h("span", { class: "chart-reading" });
+    this.canvas = h("canvas", { class: "chart-canvas", role: "img" });
+    this.cursor = h("div", { class: "chart-cursor", hidden: true });
+    this.message = h("p", { class: "chart-none", hidden: true });
+    this.frame = h("div", { class: "chart-frame" }, this.canvas, this.cursor, this.message);
+    this.node = h("figure", { class: "chart", dataset: { testid } },
+      h("figcaption", { class: "chart-head" }, this.heading, this.reading), this.frame);
+    root.append(this.node);
+    this.scrubbing();
+    new ResizeObserver(() => this.draw()).observe(this.frame);
+    onThemeChange(() => this.draw());
+  }
+
+  scrubbing() {
+    const scrub = (event) => {
+      const box = this.canvas.getBoundingClientRect();
+      const share = (event.clientX - box.left - EDGE.left) / Math.max(1, box.width - EDGE.left - EDGE.right);
+      this.onScrub(this.span[0] + Math.min(Math.max(share, 0), 1) * (this.span[1] - this.span[0]));
+    };
+    this.canvas.addEventListener("pointerdown", (event) => {
+      this.canvas.setPointerCapture(event.pointerId);
+      scrub(event);
+    });
+    this.canvas.addEventListener("pointermove", (event) => event.buttons && scrub(event));
+  }
+
+  setTitle(title) {
+    this.title = title;
+    this.heading.textContent = title;
+  }
+
+  set(times, values, span) {
+    Object.assign(this, { times, values, span });
+    this.draw();
+  }
+
+  present() {
+    return this.series.filter(({ name }) => (this.values[name] || []).some(Number.isFinite));
+  }
+
+  /** The cursor at a time, and the values there as text. */
+  setCursor(time, read) {
+    const [t0, t1] = this.span;
+    const share = t1 > t0 ? (time - t0) / (t1 - t0) : 0;
+    const width = this.frame.clientWidth - EDGE.left - EDGE.right;
+    this.cursor.hidden = !this.shown.length || !(share >= 0 && share <= 1);
+    this.cursor.style.transform = `translateX(${(EDGE.left + share * width).toFixed(1)}px)`;
+    const texts = this.shown.map(({ name, sign }) => [sign, read(name)]).filter(([, x]) => Number.isFinite(x));
+    const text = texts.map(([sign, x]) => `${sign} ${formatNumber(x, 3)}`).join(" · ");
+    if (this.reading.textContent !== text) this.reading.textContent = text;
+  }
+
+  range() {
+    let [low, high] = [Infinity, -Infinity];
+    for (const { name } of this.shown) {
+      for (const x of this.values[name]) {
+        if (!Number.isFinite(x) || (this.log && x <= 0)) continue;
+        low = Math.min(low, x);
+        high = Math.max(high, x);
+      }
+    }
+    if (!(low <= high)) return [0, 1];
+    if (this.log) return low === high ? [low / 1.5, high * 1.5] : [low * (low / high) ** 0.06, high * (high / low) ** 0.06];
+    const room = (high - low || Math.abs(high) || 1) * 0.08;
+    return [low - room, high + room];
+  }
+
+  get shown() {
+    return this.present();
+  }
+
+  draw() {
+    const { width, height, ratio } = fitCanvas(this.canvas, this.frame.clientWidth, this.frame.clientHeight);
+    if (width < 20 || height < 20) return;
+    const pen = this.canvas.getContext("2d");
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.clearRect(0, 0, width, height);
+    const { shown } = this;
+    this.message.hidden = shown.length > 0;
+    this.message.textContent = this.times.length ? this.none : "";
+    this.canvas.setAttribute("aria-label", this.words(shown));
+    if (!shown.length) return;
+    const [low, high] = this.range();
+    const [t0, t1] = this.span;
+    const inner = [width - EDGE.left - EDGE.right, height - EDGE.top - EDGE.bottom];
+    const x = (t) => EDGE.left + (t1 > t0 ? (t - t0) / (t1 - t0) : 0) * inner[0];
+    const level = this.log ? (v) => Math.log(v / low) / Math.log(high / low) : (v) => (v - low) / (high - low);
+    const y = (v) => EDGE.top + (1 - level(v)) * inner[1];
+    this.axes(pen, x, y, low, high, width, height);
+    pen.save();
+    pen.beginPath();
+    pen.rect(EDGE.left, EDGE.top - 2, inner[0] + 2, inner[1] + 4);
+    pen.clip();
+    for (const one of shown) this.line(pen, one, x, y);
+    pen.restore();
+  }
+
+  axes(pen, x, y, low, high, width, height) {
+    const { soft, faint, font } = theme();
+    pen.font = `11px ${font}`;
+    pen.lineWidth = 1;
+    const values = this.log ? decades(low, high) : ticks(low, high, 3);
+    const times = ticks(this.span[0], this.span[1], Math.max(2, width / 80));
+    pen.textAlign = "right";
+    pen.textBaseline = "middle";
+    for (const value of values) {
+      pen.strokeStyle = faint;
+      pen.globalAlpha = 0.6;
+      segment(pen, EDGE.left, y(value), width - EDGE.right, y(value));
+      pen.globalAlpha = 1;
+      pen.fillStyle = soft;
+      pen.fillText(formatNumber(value, 3), EDGE.left - 6, y(value));
+    }
+    pen.textBaseline = "alphabetic";
+    pen.strokeStyle = soft;
+    segment(pen, EDGE.left, height - EDGE.bottom, width - EDGE.right, height - EDGE.bottom);
+    for (const time of times) {
+      segment(pen, x(time), height - EDGE.bottom, x(time), height - EDGE.bottom + 4);
+      pen.textAlign = x(time) > width - 24 ? "right" : "center";
+      pen.fillText(formatNumber(time, 3), Math.min(x(time), width - 2), height - 5);
+    }
+  }
+
+  line(pen, { name, colour, dashed, step }, x, y) {
+    const values = this.values[name];
+    pen.strokeStyle = theme().palette[colour];
+    pen.lineWidth = 1.8;
+    pen.lineJoin = "round";
+    pen.setLineDash(dashed ? [5, 4] : []);
+    pen.beginPath();
+    let down = false;
+    let before = null;
+    for (let k = 0; k < values.length; k++) {
+      const good = Number.isFinite(values[k]) && !(this.log && values[k] <= 0);
+      if (good && down && step) pen.lineTo(x(this.times[k]), y(before));
+      if (good && down) pen.lineTo(x(this.times[k]), y(values[k]));
+      else if (good) pen.moveTo(x(this.times[k]), y(values[k]));
+      down = good;
+      before = values[k];
+    }
+    pen.stroke();
+    pen.setLineDash([]);
+  }
+
+  /** The chart in words, for those who do not see it. */
+  words(shown) {
+    if (!shown.length) return `${this.title}: ${this.times.length ? this.none : "nothing yet"}`;
+    const ends = shown.map(({ name, sign }) => {
+      const values = this.values[name].filter(Number.isFinite);
+      return `${sign} from ${formatNumber(values[0], 3)} to ${formatNumber(values[values.length - 1], 3)}`;
+    });
+    const [t0, t1] = this.span;
+    return `${this.title}, from t = ${formatNumber(t0)} to ${formatNumber(t1)}: ${ends.join("; ")}`;
+  }
+}
+
+function segment(pen, x0, y0, x1, y1) {
+  pen.beginPath();
+  pen.moveTo(x0, y0);
+  pen.lineTo(x1, y1);
+  pen.stroke();
+}
+
+/** Ticks of a logarithmic axis: powers of ten, thinned; with 2 and 5 times them if there are few. */
+function decades(low, high) {
+  const [a, b] = [Math.log10(low), Math.log10(high)];
+  if (b - a < 0.7) return ticks(low, high, 3);
+  const every = Math.max(1, Math.ceil((b - a) / 4));
+  const list = [];
+  for (let k = Math.ceil(a / every) * every; k <= b; k += every) list.push(10 ** k);
+  if (list.length > 2) return list;
+  const more = [];
+  for (let k = Math.floor(a); k <= b; k++) for (const m of [1, 2, 5]) more.push(m * 10 ** k);
+  const inside = more.filter((v) => v >= low && v <= high);
+  return inside.length > 5 ? inside.filter((v) => /^1/.test(v.toExponential())) : inside;
+}

@@ -1,0 +1,39 @@
+// The four charts of a run of tokens: radius and bound, clusters, effective rank, energy.
+
+import { h } from "./dom.js";
+import { createChart } from "./chart.js";
+
+const SPECIFICATIONS = [
+  { title: "Radius R(t) and its bound", testid: "chart-radius", log: true, none: "no radius here",
+    series: [{ name: "radius", sign: "R", colour: 0 }, { name: "bound", sign: "bound", colour: 1, dashed: true }] },
+  { title: "Clusters", testid: "chart-clusters", none: "counted after the run",
+    series: [{ name: "clusters", sign: "clusters", colour: 2, step: true }] },
+  { title: "Effective rank", testid: "chart-rank", none: "no rank here",
+    series: [{ name: "effective_rank", sign: "rank", colour: 4 }] },
+  { title: "Energy", testid: "chart-energy", none: "none known for this attention",
+    series: [{ name: "energy", sign: "E", colour: 0 }] },
+];
+
+/** The charts in `root`; `onScrub(time)` while the pointer is down in one of them. */
+export function createCharts(root, onScrub) {
+  const node = h("div", { class: "charts token-charts" });
+  root.append(node);
+  const charts = SPECIFICATIONS.map((specification) => createChart(node, { ...specification, onScrub }));
+  const energy = charts[3];
+  return {
+    node,
+    charts,
+    setRecording(recording) {
+      const last = recording.count ? recording.times[recording.count - 1] : recording.t0;
+      // A run that ended early still has its whole horizon as the axis.
+      const t1 = Number.isFinite(recording.t1) ? Math.max(recording.t1, last) : last;
+      energy.setTitle(recording.energyName ? `Energy: ${recording.energyName}` : "Energy");
+      energy.none = recording.energyAsked ? "none known for this attention" : "computed after the run";
+      for (const chart of charts) chart.set(recording.times, recording.curves, [recording.t0, t1]);
+    },
+    setPlace(recording, place) {
+      const time = recording.timeAt(place);
+      for (const chart of charts) chart.setCursor(time, (name) => recording.curveAt(name, place));
+    },
+  };
+}

@@ -1,0 +1,130 @@
+// The fates in words: a sentence for one start, a table of all, and the legend of lines and markers.
+
+import { clear, formatNumber, h } from "./dom.js";
+import { directionOf, drawMarker, fateLook } from "./fates.js";
+import { theme } from "./theme.js";
+
+const degrees = (x, y) => `${Math.round(directionOf(x, y))}°`.replace("-", "−");
+const isLine = (path) => Math.hypot(path.x.at(-1), path.y.at(-1)) > 0.999;
+
+/** What becomes of a start, in one sentence. */
+export function sentence(path) {
+  const { fate } = path;
+  const along = `the line at ${degrees(path.x.at(-1), path.y.at(-1))}`;
+  if (fate.kind === "BLEW_UP") {
+    const error = fate.error > 0 ? ` ± ${formatNumber(fate.error, 1)}` : "";
+    return `Blows up at t* = ${formatNumber(fate.time, 5)}${error}${isLine(path) ? `, along ${along}` : ""}.`;
+  }
+  if (fate.kind === "CONVERGED" && fate.rank === 0) return "Converges to rank 0: a single point, Σ = 0.";
+  if (fate.kind === "CONVERGED" && fate.rank === 1) return `Converges to rank 1: Σ becomes ${along}.`;
+  if (fate.kind === "CONVERGED") return `Converges to rank ${fate.rank}: Σ keeps all its directions.`;
+  if (fate.kind === "DIVERGED") return `Grows without end${isLine(path) ? `, along ${along}` : ""}.`;
+  return `Undecided at t = ${formatNumber(fate.time, 3)}.`;
+}
+
+const verdict = (fate) => {
+  if (fate.kind === "BLEW_UP") return `t* = ${formatNumber(fate.time, 4)}`;
+  if (fate.kind === "CONVERGED") return `rank ${fate.rank}`;
+  return fate.kind === "DIVERGED" ? "no limit" : `t = ${formatNumber(fate.time, 3)}`;
+};
+
+const entry = (value) => formatNumber(value, 3);
+
+/** The table of all starts; `on.select(i)`, `on.remove(i)`. Rows stay in place, so that the focus does. */
+export function fateTable(scene, on) {
+  const body = h("tbody");
+  const headings = ["Start", "a, c, b", "Fate", "t* or rank", "Direction", ""];
+  const node = h(
+    "table",
+    { class: "fates-table", "data-testid": "fates-table" },
+    h("caption", { class: "hint" }, "Starts Σ = (a c; c b) and their fates. Direction: the angle of the longest axis at the end."),
+    h("thead", {}, h("tr", {}, headings.map((words) => h("th", { scope: "col" }, words)))),
+    body,
+  );
+  const rows = [];
+
+  function newRow(i) {
+    const pick = h("button", { type: "button", class: "pick", onclick: () => on.select(scene.selected === i ? -1 : i) });
+    pick.textContent = String(i + 1);
+    pick.setAttribute("aria-label", `Select start ${i + 1}`);
+    const removal = { type: "button", class: "remove", "aria-label": `Remove start ${i + 1}`, onclick: () => on.remove(i) };
+    const texts = Array.from({ length: 4 }, () => h("td"));
+    const mark = h("canvas", { class: "fate-mark", "aria-hidden": "true" });
+    const words = h("span");
+    texts[1].append(mark, words);
+    const row = h("tr", {}, h("td", {}, pick), texts, h("td", {}, h("button", removal, "×")));
+    row.addEventListener("pointerenter", () => on.hover(i));
+    row.addEventListener("pointerleave", () => on.hover(-1));
+    return { row, pick, texts, mark, words };
+  }
+
+  function fill({ row, pick, texts, mark, words }, i, colours) {
+    const [[a, c], [, b]] = scene.starts[i];
+    const path = scene.paths[i];
+    row.classList.toggle("selected", i === scene.selected);
+    row.classList.toggle("hovered", i === scene.hover);
+    pick.setAttribute("aria-pressed", String(i === scene.selected));
+    const look = path && fateLook(path.fate, colours);
+    texts[0].textContent = `${entry(a)}, ${entry(c)}, ${entry(b)}`;
+    words.textContent = look ? look.words : "…";
+    texts[2].textContent = path ? verdict(path.fate) : "";
+    texts[3].textContent = path && path.fate.rank !== 0 ? degrees(path.x.at(-1), path.y.at(-1)) : "";
+    drawSample(mark, look, colours);
+  }
+
+  function draw() {
+    const colours = theme();
+    while (rows.length < scene.starts.length) rows.push(newRow(rows.length));
+    for (const spare of rows.splice(scene.starts.length)) spare.row.remove();
+    rows.forEach((row, i) => {
+      if (!row.row.isConnected) body.append(row.row);
+      fill(row, i, colours);
+    });
+  }
+
+  return { node, draw };
+}
+
+/** Lines and markers of the fates that occur. */
+export function fateLegend(scene) {
+  const node = h("ul", { class: "legend fate-legend", "aria-label": "Lines and markers of the fates" });
+  let shown = "";
+
+  function draw() {
+    const colours = theme();
+    const looks = new Map();
+    for (const path of scene.paths) if (path) looks.set(fateLook(path.fate, colours).key, fateLook(path.fate, colours));
+    const key = JSON.stringify([...looks.values()]);
+    if (key === shown) return;
+    shown = key;
+    clear(node);
+    for (const look of looks.values()) {
+      const mark = h("canvas", { class: "fate-mark", "aria-hidden": "true" });
+      node.append(h("li", {}, mark, look.words));
+      drawSample(mark, look, colours);
+    }
+    if (looks.size) node.append(h("li", { class: "hint" }, "dot: start; open circle: present; large marker: end"));
+  }
+
+  return { node, draw };
+}
+
+function drawSample(canvas, look, colours) {
+  const [width, height, ratio] = [36, 14, 2];
+  Object.assign(canvas, { width: width * ratio, height: height * ratio });
+  if (!look) return;
+  const ctx = canvas.getContext("2d");
+  ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+  ctx.strokeStyle = look.colour;
+  ctx.fillStyle = look.colour;
+  ctx.lineWidth = 1.8;
+  ctx.setLineDash(look.dash);
+  ctx.beginPath();
+  ctx.moveTo(1, height / 2);
+  ctx.lineTo(width - 8, height / 2);
+  ctx.stroke();
+  ctx.setLineDash([]);
+  ctx.lineWidth = 1;
+  if (look.marker !== "ring") ctx.strokeStyle = colours.paper;
+  drawMarker(ctx, look.marker, width - 8, height / 2, 4.6);
+}

@@ -1,0 +1,438 @@
+// One picture of tokens: the camera, axes, points, what is drawn around them, and what the pointer does.
+
+import { clamp, fitCanvas, formatNumber, h } from "./dom.js";
+import { onThemeChange, theme, toRgb } from "./theme.js";
+import { Camera } from "./camera.js";
+import { axisName, boxAxes, flatAxes } from "./axes.js";
+import { createPoints } from "./points.js";
+import { tokenColours } from "./colours.js";
+import { drawCircles, drawEnvelopes, drawHulls, drawNumbers, drawStarts, named } from "./overlays.js";
+import { Trails } from "./trails.js";
+import { attachGestures, nearestToken } from "./gestures.js";
+
+const INSET = { left: 46, right: 0, top: 0, bottom: 26 };
+const BARE = { left: 0, right: 0, top: 0, bottom: 0 };
+const KEYS = "Keys: space plays, arrows step, plus and minus zoom, W A S D move the view, 0 fits it; " +
+  "square brackets choose a token, shift with arrows moves it at the start.";
+
+/**
+ * A stage in `root`. `canDrag()` tells why tokens cannot be moved now (a sentence), or nothing; `onDrag(i, coordinates,
+ * phase)` with phase "move" or "end"; `onKey(event)` gets keys that are not the stage's; `fitBox(place)` may give
+ * another box to fit; `onView()` is called when the reader moves the camera.
+ */
+export function createStage(root, options = {}) {
+  return new Stage(root, options);
+}
+
+class Stage {
+  constructor(root, options) {
+    const { bare = false, camera = new Camera(), testid = "stage", label = "Picture of the tokens" } = options;
+    this.options = options;
+    Object.assign(this, { bare, camera, display: {}, place: 0, selected: -1, hovered: -1, dragging: -1 });
+    this.recording = null;
+    this.shown = [0, 1];
+    this.byHand = false; // whether the reader moved the camera: then it is not fitted
+    this.trails = new Trails();
+    const canvas = () => h("canvas", { "aria-hidden": "true" });
+    [this.under, this.middle, this.over] = [canvas(), canvas(), canvas()];
+    this.readout = h("div", { class: "readout", hidden: true });
+    this.live = h("div", { class: "visually-hidden", "aria-live": "polite" });
+    this.tools = h("div", { class: "stage-tools" });
+    this.node = h("div", { class: `stage${bare ? " stage-bare" : ""}`, tabindex: 0, role: "application",
+      "aria-label": bare ? label : `${label}. ${KEYS}`, dataset: { testid } },
+    this.under, this.middle, this.over, this.tools, this.readout, this.live);
+    root.append(this.node);
+    this.points = createPoints(this.middle, { onRestored: () => this.redraw(), plain: options.plain });
+    if (!bare) this.buildTools();
+    this.listen();
+    new ResizeObserver(() => this.redraw()).observe(this.node);
+    onThemeChange(() => this.recolour());
+  }
+
+  buildTools() {
+    const button = (sign, words, onclick, testid) =>
+      h("button", { type: "button", class: "small", "aria-label": words, title: words, onclick, dataset: { testid } }, sign);
+    this.axesTools = h("span", { class: "stage-axes" });
+    this.tools.append(this.axesTools,
+      button("+", "Zoom in", () => this.zoom(1.3), "zoom-in"),
+      button("−", "Zoom out", () => this.zoom(1 / 1.3), "zoom-out"),
+      button("Fit", "Fit the view to the run, or to each frame, as chosen below", () => this.refit(), "fit"));
+  }
+
+  /** Another run. The camera stays where the reader put it, unless the dimension is another one. */
+  setRecording(recording) {
+    const before = this.recording;
+    this.recording = recording;
+    this.colours = null;
+    if (!before || before.d !== recording.d) {
+      this.setShown(recording.d === 1 ? ["t", 0] : recording.d === 2 ? [0, 1] : [0, 1, 2]);
+      this.selected = -1;
+    }
+    if (this.selected >= recording.n) this.selected = -1;
+    this.sizes = sizesOf(recording);
+    this.redraw();
+  }
+
+  /** Which coordinates are the axes: two or three numbers, or "t" and 0. */
+  setShown(shown) {
+    this.shown = shown;
+    this.camera.solid = shown.length === 3;
+    this.camera.stretched = shown[0] === "t";
+    this.byHand = false;
+    this.offerAxes();
+    this.redraw();
+  }
+
+  offerAxes() {
+    if (this.bare) return;
+    const d = this.recording ? this.recording.d : 2;
+    this.axesTools.replaceChildren();
+    if (d < 3) return;
+    const third = this.shown.length > 2 ? this.shown[2] : -1;
+    const names = Array.from({ length: d }, (_, c) => [c, axisName(c, this.recording)]);
+    [0, 1, 2].forEach((axis) => {
+      const chosen = axis < 2 ? this.shown[axis] : third;
+      const others = [this.shown[0], this.shown[1], third].filter((_, k) => k !== axis);
+      const free = names.filter(([c]) => !others.includes(c));
+      const choices = axis < 2 ? free : [...free, [-1, "flat"]];
+      this.axesTools.append(h("select", { "aria-label": `Axis ${axis + 1}`, value: String(chosen),
+        onchange: (event) => {
+          const next = [this.shown[0], this.shown[1], third];
+          next[axis] = Number(event.target.value);
+          this.setShown(next[2] < 0 ? next.slice(0, 2) : next);
+        } }, choices.map(([c, name]) => h("option", { value: String(c) }, name))));
+    });
+  }
+
+  setDisplay(display) {
+    const before = this.display;
+    this.display = display;
+    if (before.fit !== display.fit) this.byHand = false;
+    if (before.colour !== display.colour) this.colours = null;
+    this.redraw();
+  }
+
+  /** Colours are made again: new clusters, or another scheme. */
+  recolour() {
+    this.colours = null;
+    this.redraw();
+  }
+
+  /** Show a place of the run, at once: the player calls this once per animation frame. */
+  show(place) {
+    this.place = place;
+    this.render();
+  }
+
+  redraw() {
+    if (this.request) return;
+    this.request = requestAnimationFrame(() => {
+      this.request = null;
+      this.render();
+    });
+  }
+
+  /** Fit the view again, and let it follow the run. */
+  refit() {
+    this.byHand = false;
+    this.redraw();
+    if (this.options.onView) this.options.onView();
+  }
+
+  moved() {
+    this.byHand = true;
+    this.redraw();
+    if (this.options.onView) this.options.onView();
+  }
+
+  zoom(factor, x, y) {
+    this.camera.zoom(factor, x, y);
+    this.moved();
+  }
+
+  fitCamera() {
+    if (this.byHand || !this.recording || this.dragging >= 0) return;
+    const { recording, shown } = this;
+    const whole = this.options.fitBox ? this.options.fitBox(this.place) :
+      this.display.fit === "frame" ? recording.boxAt(this.place) : recording.box();
+    if (!whole) return;
+    const pick = (values, time) => shown.map((c) => (c === "t" ? time : values[c]));
+    const t1 = Number.isFinite(recording.t1) ? recording.t1 : recording.timeAt(recording.count - 1);
+    this.camera.fit({ low: pick(whole.low, recording.t0), high: pick(whole.high, Math.max(t1, recording.t0 + 1e-9)) });
+  }
+
+  render() {
+    const { width, height, ratio } = fitCanvas(this.under, this.node.clientWidth, this.node.clientHeight);
+    if (width < 2 || height < 2) return;
+    fitCanvas(this.middle, width, height);
+    fitCanvas(this.over, width, height);
+    this.ratio = ratio;
+    this.camera.resize(width, height, this.bare || this.shown.length === 3 ? BARE : INSET);
+    this.fitCamera();
+    this.drawUnder(this.pen(this.under));
+    this.drawPoints();
+    this.drawOver(this.pen(this.over));
+  }
+
+  pen(canvas) {
+    const pen = canvas.getContext("2d");
+    pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    pen.clearRect(0, 0, this.camera.width, this.camera.height);
+    return pen;
+  }
+
+  drawUnder(pen) {
+    const { camera, recording, shown, display, place } = this;
+    const names = shown.map((c) => axisName(c, recording || { d: 2 }));
+    if (camera.solid) {
+      if (recording) {
+        const box = this.display.fit === "frame" ? recording.boxAt(place) : recording.box();
+        const pick = (values) => shown.map((c) => values[c]);
+        boxAxes(pen, camera, { low: pick(box.low), high: pick(box.high) }, names, this);
+      }
+    } else flatAxes(pen, camera, names, this);
+    if (!recording) return;
+    const project = camera.projector();
+    pen.save();
+    pen.beginPath();
+    pen.rect(camera.inset.left, 0, camera.width, camera.height - camera.inset.bottom);
+    pen.clip();
+    this.currentColours();
+    if (display.paths && recording.count > 1) this.drawTrails(pen);
+    if (display.starts) drawStarts(pen, recording, project, shown, this.diameter() / 2);
+    if (display.hull && recording.d > 1 && shown.length === 2) drawHulls(pen, recording, place, project, shown);
+    if (display.bound && !recording.rescaled) {
+      if (shown[0] === "t") drawEnvelopes(pen, recording, project);
+      else drawCircles(pen, recording, place, camera, project);
+    }
+    pen.restore();
+  }
+
+  drawTrails(pen) {
+    const { camera, recording, shown, ratio, colours, place, trails } = this;
+    const k = recording.between(place).k;
+    const key = [recording, camera.version, colours, shown, ratio, this.under.width, this.under.height];
+    trails.update({ recording, k, camera, shown, colours, ratio, size: [this.under.width, this.under.height], key });
+    pen.drawImage(trails.canvas, 0, 0, camera.width, camera.height);
+    trails.tip(pen, place, camera, shown, colours);
+  }
+
+  /** Colours are kept as long as they hold; those by attention received change with the frame. */
+  currentColours() {
+    const mode = this.display.colour || "plain";
+    const { recording, place } = this;
+    const frame = mode === "received" ? Math.floor(place) : 0;
+    const key = [recording, mode, frame, recording.clusters, recording.received.length].map(identity);
+    if (this.colours && key.every((part, k) => part === this.colourKey[k])) return;
+    this.colourKey = key;
+    this.colours = tokenColours(recording, mode, place);
+  }
+
+  diameter() {
+    const n = this.recording ? this.recording.n : 1;
+    const room = clamp(Math.min(this.camera.width, this.camera.height) / 420, 0.6, 1.1);
+    return clamp(34 * n ** -0.25 * room, 2, 11);
+  }
+
+  drawPoints() {
+    const { recording, points, camera, shown, place } = this;
+    if (!recording) return;
+    const { k, next, share } = recording.between(place);
+    const frames = recording.count ? [recording.frames[k], recording.frames[next]] : [recording.start, recording.start];
+    points.setCloud({ n: recording.n, d: recording.d, shown, sizes: this.sizes });
+    points.setFrames(...frames, [recording.times[k] || recording.t0, recording.times[next] || recording.t0]);
+    points.setColours(this.colours);
+    const crowd = recording.n;
+    const alpha = crowd <= 1000 ? 0.95 : clamp(0.95 - 0.25 * Math.log10(crowd / 1000), 0.35, 1);
+    const rim = crowd <= 1000 ? 0.7 : 0;
+    const paper = toRgb(theme().card || theme().paper);
+    this.drawn = points.draw({ camera, share, diameter: this.diameter(), alpha, paper, rim, ratio: this.ratio });
+  }
+
+  drawOver(pen) {
+    const { camera, recording, shown, display, place } = this;
+    if (!recording) return;
+    const project = camera.projector();
+    if (display.colour === "cluster" && recording.clusters) drawNumbers(pen, recording, place, camera, project, shown);
+    const { ink, soft, font } = theme();
+    for (const i of new Set([this.hovered, this.selected])) {
+      if (i < 0 || i >= recording.n) continue;
+      const [x, y] = project(...this.position(i));
+      pen.beginPath();
+      pen.arc(x, y, this.diameter() / 2 + 4, 0, 2 * Math.PI);
+      pen.strokeStyle = ink;
+      pen.lineWidth = i === this.selected ? 2 : 1.2;
+      pen.stroke();
+    }
+    if (this.drawn < recording.n && recording.n && this.points.kind === "canvas" && recording.n > 5000) {
+      const words = `No WebGL here: ${this.drawn.toLocaleString("en")} of ${recording.n.toLocaleString("en")} tokens are drawn.`;
+      named(pen, words, [camera.width / 2, 14], font, soft);
+    }
+  }
+
+  /** The shown coordinates of a token now. */
+  position(i) {
+    const { recording, place } = this;
+    return this.shown.map((c) => (c === "t" ? recording.timeAt(place) : recording.coordinate(i, c, place)));
+  }
+
+  nearest(x, y) {
+    return this.recording ? nearestToken(this, x, y) : -1;
+  }
+
+  listen() {
+    const { camera, node } = this;
+    attachGestures(node, {
+      grabs: (x, y) => !this.bare && this.nearest(x, y) >= 0,
+      down: (x, y) => {
+        const i = this.bare ? -1 : this.nearest(x, y);
+        if (i >= 0) this.grab(i, x, y);
+      },
+      drag: (dx, dy, x, y) => {
+        if (this.dragging >= 0) this.dragBy(dx, dy, x, y);
+        else {
+          if (camera.solid) camera.orbit(dx, dy);
+          else camera.pan(dx, dy);
+          this.moved();
+        }
+      },
+      up: () => this.release(),
+      pinch: (factor, x, y) => this.zoom(factor, x, y),
+      hover: (x, y) => this.hover(x, y),
+      leave: () => this.hover(-100, -100),
+    });
+    node.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  hover(x, y) {
+    if (this.hoverRequest) return;
+    this.hoverRequest = requestAnimationFrame(() => {
+      this.hoverRequest = null;
+      const i = this.nearest(x, y);
+      if (i !== this.hovered || i >= 0) this.tell(i, x, y);
+      if (i !== this.hovered) this.redraw();
+      this.hovered = i;
+      this.node.classList.toggle("over-token", i >= 0);
+    });
+  }
+
+  /** The token under the pointer, in words. */
+  tell(i, x, y) {
+    this.readout.hidden = i < 0;
+    if (i < 0) return;
+    this.readout.textContent = this.tokenWords(i);
+    const [width, height] = [this.readout.offsetWidth, this.readout.offsetHeight];
+    this.readout.style.left = `${clamp(x + 14, 4, Math.max(4, this.camera.width - width - 4))}px`;
+    this.readout.style.top = `${y + 16 + height > this.camera.height ? Math.max(4, y - height - 10) : y + 16}px`;
+  }
+
+  tokenWords(i) {
+    const { recording, place } = this;
+    const coordinates = Array.from({ length: recording.d }, (_, c) => formatNumber(recording.coordinate(i, c, place), 3));
+    const parts = [`Token ${i + 1}: (${coordinates.join(", ")})`];
+    if (!recording.equalWeights) parts.push(`weight ${formatNumber(recording.weights[i], 3)}`);
+    if (recording.positions) parts.push(`position ${formatNumber(recording.positions[i], 3)}`);
+    const received = recording.receivedAt(place);
+    if (received) parts.push(`attention received ${formatNumber(received[i], 3)} × average`);
+    if (recording.clusters && recording.labels[i] >= 0)
+      parts.push(`cluster ${recording.clusters.rank.get(recording.labels[i]) + 1} at the end`);
+    return parts.join(" · ");
+  }
+
+  /** Take a token, if tokens can be moved now; else choose it and say why it stays. */
+  grab(i, x, y) {
+    this.selected = i;
+    this.tell(i, x, y);
+    const why = this.options.canDrag ? this.options.canDrag() : "";
+    if (why === "") this.dragging = i;
+    else if (why && this.options.status) this.options.status(why);
+    this.redraw();
+  }
+
+  dragBy(dx, dy, x, y) {
+    const near = this.camera.projector()(...this.position(this.dragging))[2];
+    this.move(this.dragging, this.camera.step(dx, dy, near), "move");
+    this.tell(this.dragging, x, y);
+  }
+
+  /** Move a token by a step along the shown axes. */
+  move(i, step, phase) {
+    const { recording } = this;
+    const coordinates = Array.from({ length: recording.d }, (_, c) => recording.start[i * recording.d + c]);
+    this.shown.forEach((c, axis) => {
+      if (c !== "t") coordinates[c] += step[axis];
+    });
+    recording.moveStart(i, coordinates);
+    this.redraw();
+    this.options.onDrag(i, coordinates, phase);
+  }
+
+  release() {
+    if (this.dragging < 0) return;
+    const i = this.dragging;
+    this.dragging = -1;
+    this.move(i, [0, 0, 0], "end");
+  }
+
+  key(event) {
+    if (event.target !== this.node) return;
+    const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+    const views = { a: [1, 0], d: [-1, 0], w: [0, 1], s: [0, -1] };
+    const plain = !event.ctrlKey && !event.metaKey && !event.altKey;
+    if (plain && ["+", "="].includes(event.key)) this.zoom(1.25);
+    else if (plain && ["-", "_"].includes(event.key)) this.zoom(0.8);
+    else if (plain && event.key === "0") this.refit();
+    else if (plain && ["[", "]"].includes(event.key)) this.choose(event.key === "]" ? 1 : -1);
+    else if (plain && event.shiftKey && arrows[event.key]) this.nudge(arrows[event.key]);
+    else if (plain && views[event.key]) this.look(views[event.key]);
+    else {
+      if (this.options.onKey) this.options.onKey(event);
+      return;
+    }
+    event.preventDefault();
+  }
+
+  look([dx, dy]) {
+    if (this.camera.solid) this.camera.orbit(20 * dx, 20 * dy);
+    else this.camera.pan(40 * dx, 40 * dy);
+    this.moved();
+  }
+
+  choose(by) {
+    if (!this.recording || this.bare) return;
+    const { n } = this.recording;
+    this.selected = (((this.selected < 0 && by < 0 ? 0 : this.selected) + by) % n + n) % n;
+    this.live.textContent = this.tokenWords(this.selected);
+    const [x, y] = this.camera.projector()(...this.position(this.selected));
+    this.tell(this.selected, x, y);
+    this.redraw();
+  }
+
+  nudge([dx, dy]) {
+    if (this.selected < 0 || !this.recording) return;
+    const why = this.options.canDrag ? this.options.canDrag() : "";
+    if (why !== "") {
+      if (why && this.options.status) this.options.status(why);
+      return;
+    }
+    const pixels = Math.min(this.camera.width, this.camera.height) / 100;
+    this.move(this.selected, this.camera.step(dx * pixels, dy * pixels), "end");
+    this.live.textContent = this.tokenWords(this.selected);
+    const [x, y] = this.camera.projector()(...this.position(this.selected));
+    this.tell(this.selected, x, y);
+  }
+
+  /** What is seen, on one canvas; drawn now, as a canvas of WebGL forgets its picture. */
+  paint(pen, x, y, width, height) {
+    this.render();
+    for (const canvas of [this.under, this.middle, this.over]) pen.drawImage(canvas, x, y, width, height);
+  }
+}
+
+const identity = (part) => part;
+
+/** Diameters relative to 1 by the weights: areas are as the weights, within limits that can be seen. */
+function sizesOf({ n, weights, equalWeights }) {
+  if (equalWeights) return null;
+  return Float32Array.from(weights, (w) => (w > 0 ? clamp(Math.sqrt(w * n), 0.45, 3.5) : 0.3));
+}

@@ -1,0 +1,273 @@
+"""A run of tokens or of a density, sent to the page while it is computed."""
+
+import math
+import time as clock
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+import meanformer as mf
+
+from ..diagnostics.bounds import grown_radius
+from ..diagnostics.clusters import box_diameter, clusters_at
+from ..diagnostics.spectra import effective_ranks
+from ..diagnostics.token_energy import token_law
+from ..experiments.build import Problem
+from ..experiments.numbers import numbers_of
+from ..flows.journal import AbstractJournal, Kept
+from ..spaces import Euclidean
+
+Send = Callable[[dict[str, Any], dict[str, np.ndarray]], None]
+"""Sends a message with arrays to the page."""
+
+# Up to so many numbers a run is sent in double precision, and else in single.
+DOUBLE = 2_000_000
+# Clusters, energies and attention cost more than the frames themselves: so many tokens and pairs are looked at in all.
+CLUSTERED_TOKENS, PAIRS, MOST_PAIRED = 100_000, 60_000_000, 2000
+CLUSTER_TOLERANCE = 0.01
+# As long as frames come quickly, they are sent in one message each so many seconds.
+PAUSE = 0.1
+
+
+class Cancelled(Exception):
+    """The page no longer wants this run."""
+
+
+class Stream(AbstractJournal):
+    """A journal that sends the rows of a run instead of writing them, and ends the run when `wanted()` is false."""
+
+    def __init__(self, send: Send, say: Callable[[str, float | None], None], wanted: Callable[[], bool], t1: float):
+        self.send, self.say, self.wanted, self.t1 = send, say, wanted, t1
+        self.sent = 0
+        self.system: Any = None
+        self.curves: Curves | None = None
+        self.waiting: list[tuple[float, Any]] = []
+        self.last = -math.inf
+
+    def begin(self, verb: str, field: Any, measure: Any, options: dict[str, Any]) -> Any:
+        if isinstance(measure, mf.PointCloud):
+            _send_start(self.send, measure, options, verb == "layers", self.t1)
+        self.say("Computing. The first run of its kind is compiled, which takes some seconds.", None)
+        return None
+
+    def resume(self, shell: Callable[[], Any], state: Any, row: Any = None) -> Kept | None:
+        run = shell()
+        self.system = run.system
+        if isinstance(run.system.mu, mf.Density):
+            _send_grid(self.send, run.system.mu, self.t1)
+        else:
+            self.curves = Curves(run.field, run.system)
+        return None
+
+    def keep(self, rows: list[tuple[float, Any]], state: Any, note: dict[str, Any]) -> None:
+        if not self.wanted():
+            raise Cancelled
+        self.waiting += rows
+        if self.waiting and clock.monotonic() - self.last > PAUSE:
+            self._flush()
+
+    def finish(self, run: Any) -> None:
+        """A run that ended between two save times has a row more."""
+        have = self.sent + len(self.waiting)
+        saved = jax.tree.map(np.asarray, run.saved)
+        times = np.asarray(run.times)
+        self.waiting += [
+            (float(times[k]), (jax.tree.map(lambda a, k=k: a[k], saved), {})) for k in range(have, len(times))
+        ]
+        self._flush()
+
+    def _flush(self) -> None:
+        if self.waiting:
+            times = np.array([time for time, _ in self.waiting])
+            saved = jax.tree.map(
+                lambda *rows: np.stack([np.asarray(row) for row in rows]), *(row[0] for _, row in self.waiting)
+            )
+            send_frames(self.send, self.sent, times, saved, self.system, self.curves)
+            self.sent += len(self.waiting)
+            self.waiting, self.last = [], clock.monotonic()
+            self.say(f"Computing: t = {times[-1]:.4g} of {self.t1:.4g}.", min(1.0, max(0.0, times[-1] / self.t1)))
+
+
+class Curves:
+    """What is drawn over time, for a run of tokens: radius, bound and ranks; later clusters and energies."""
+
+    def __init__(self, field: Any, system: Any):
+        self.field, self.mu, self.space = field, system.mu, system.space
+        self.weights = np.asarray(self.mu.weights, float)
+        self.start = float(self.mu.radius)
+
+    def quick(self, times: np.ndarray, z: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Radius, bound and effective rank; `z` in the frame of the run, `x` out of it."""
+        seen = self.weights > 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            radius = np.linalg.norm(x[:, seen], axis=2).max(axis=1)
+        found = {"radius": radius, "effective_rank": effective_ranks(_covariances(z, self.weights))}
+        bound = self._bound(times)
+        return found if bound is None else found | {"bound": bound}
+
+    def _bound(self, times: np.ndarray) -> np.ndarray | None:
+        if isinstance(self.space, mf.Sphere):
+            return np.full(len(times), self.start)
+        bound = _bounds(self.field, self.mu.radius, jnp.zeros((), self.mu.points.dtype), jnp.asarray(times))
+        return None if bound is None else np.asarray(bound, float)
+
+    def clusters(self, z: np.ndarray) -> np.ndarray:
+        """How many clusters there are, at 1 % of the largest diameter so far; NaN where nobody looked."""
+        count, largest = np.full(len(z), np.nan), 0.0
+        step = -(-z.shape[0] * z.shape[1] // CLUSTERED_TOKENS)
+        for k in range(len(z)):
+            largest = max(largest, box_diameter(z[k])) if np.isfinite(z[k]).all() else largest
+            if (k % step == 0 or k == len(z) - 1) and np.isfinite(z[k]).all():
+                count[k] = clusters_at(z[k], self.weights, CLUSTER_TOLERANCE * largest).count
+        return count
+
+    def energy(self, x: np.ndarray) -> tuple[str, np.ndarray] | None:
+        """The energy that the theory knows for this field, and its name."""
+        try:
+            law = token_law(self.field, self.space or Euclidean(), self.mu)
+        except mf.InputError:
+            return None
+        return f"{law.name}, {law.expected or 'no sign known'}", self._at_some(
+            x, lambda cloud: float(law(cloud)[0]), np.full(len(x), np.nan)
+        )
+
+    def received(self, times: np.ndarray, x: np.ndarray) -> np.ndarray | None:
+        """The attention that each token receives over its weight, summed over heads."""
+        out = np.full(x.shape[:2], np.nan, np.float32)
+        try:
+            return self._at_some(x, lambda cloud: _received(self.field, cloud), out)
+        except mf.InputError:
+            return None
+
+    def _at_some(self, x: np.ndarray, function: Callable[[Any], Any], out: np.ndarray) -> np.ndarray:
+        """The function at as many frames as the pairs of tokens allow."""
+        n = x.shape[1]
+        step = -(-len(x) * n * n // PAIRS)
+        for k in range(len(x)) if n <= MOST_PAIRED else ():
+            if (k % step == 0 or k == len(x) - 1) and np.isfinite(x[k]).all():
+                out[k] = function(self.mu.with_points(jnp.asarray(x[k])))
+        return out
+
+
+@eqx.filter_jit
+def _bounds(field: Any, radius: Array, t0: Array, times: Array) -> Array | None:
+    return jax.vmap(lambda t: grown_radius(field, radius, t0, t))(times)
+
+
+@eqx.filter_jit
+def _received(field: Any, mu: Any) -> Array:
+    P = field.matrix(mu)
+    P = P if P.ndim == 3 else P[None]
+    sums = jnp.abs(P).sum(axis=2, keepdims=True)
+    shares = jnp.where(sums > 0, P / jnp.where(sums > 0, sums, 1), 0)
+    return jnp.einsum("i,hij->j", mu.weights, shares) / len(P) / jnp.where(mu.weights > 0, mu.weights, 1)
+
+
+def _covariances(z: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Covariances over the frames, shape (k, d, d)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        centred = z - np.einsum("n,knd->kd", weights, z)[:, None]
+        return np.einsum("n,knd,kne->kde", weights, centred, centred)
+
+
+def _send_start(send: Send, mu: mf.PointCloud, options: Mapping[str, Any], discrete: bool, t1: float) -> None:
+    arrays = {"points": np.asarray(mu.points, float), "weights": np.asarray(mu.weights, float)}
+    if mu.positions is not None:
+        arrays["positions"] = np.asarray(mu.positions, float)
+    frame = "rescaled" if options.get("frame") is not None else "plain"
+    t0 = options.get("t0", 0.0)
+    words = {"say": "start", "of": "tokens", "n": mu.n, "d": mu.d, "frame": frame, "discrete": discrete}
+    send(words | {"t0": float(t0), "t1": t1}, arrays)
+
+
+def _send_grid(send: Send, rho: mf.Density, t1: float) -> None:
+    words = {"say": "start", "of": "density", "cells": rho.cells[0], "discrete": False, "t0": 0.0, "t1": t1}
+    send(words | {"spacing": float(rho.spacing[0])}, {"x": np.asarray(rho.centres(0), float)})
+
+
+def send_frames(send: Send, first: int, times: np.ndarray, saved: Any, system: Any, curves: Curves | None) -> None:
+    """Frames of a run, as its trajectory has them: points and propagators, or masses and what was lost."""
+    values, other = saved
+    words = {"say": "frames", "first": first}
+    if curves is None:
+        density = np.asarray(values, float) / float(system.mu.spacing[0])
+        send(words, {"times": times, "density": density, "lost": np.asarray(other, float)})
+        return
+    z = np.asarray(values, float)
+    x = z if other is None else out_of_frame(z, other)
+    dtype = np.float64 if z[0].size * 101 <= DOUBLE else np.float32
+    with np.errstate(over="ignore"):
+        send(words, {"times": times, "points": z.astype(dtype), **curves.quick(times, z, x)})
+
+
+def out_of_frame(z: np.ndarray, propagators: Any) -> np.ndarray:
+    r"""$x=\Phi z$ for each frame; may leave the floating-point range."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.einsum("kij,knj->kni", np.asarray(propagators, float), z)
+
+
+def send_end(send: Send, run: Any, curves: Curves | None, want: tuple[str, ...] = ()) -> None:
+    """How a run ended, its costly curves, and the clusters of its end."""
+    outcome = run.outcome
+    told = {"kind": outcome.kind, "words": str(outcome), "ok": bool(outcome.ok), "time": float(outcome.time)}
+    end = {"say": "end", "outcome": told, "summary": run.summary(), "numbers": numbers_of(run)}
+    end |= {"seconds": run.stats.get("seconds"), "fate": None if run.fate is None else str(run.fate)}
+    if curves is None:
+        send(end, {})
+        return
+    z = np.asarray(run.points, float)
+    largest = max((box_diameter(frame) for frame in z if np.isfinite(frame).all()), default=0.0)
+    labels = clusters_at(np.asarray(run.final.points, float), curves.weights, CLUSTER_TOLERANCE * largest)
+    send(end | {"clusters": labels.count}, {"labels": labels.labels.astype(np.int32)})
+    times = np.asarray(run.times)
+    x = z if run.propagators is None else out_of_frame(z, run.propagators)
+    words: dict[str, Any] = {"say": "curves", "first": 0}
+    if "received" in want and (received := curves.received(times, x)) is not None:
+        send(words, {"received": received})
+    send(words, {"clusters": curves.clusters(z)})
+    energy = None if run.discrete else curves.energy(x)
+    send(
+        words | {"energy_name": None if energy is None else energy[0]}, {} if energy is None else {"energy": energy[1]}
+    )
+
+
+def run_problem(
+    problem: Problem,
+    send: Send,
+    say: Callable[[str, float | None], None],
+    wanted: Callable[[], bool],
+    want: tuple[str, ...],
+    seconds: float,
+) -> None:
+    """Run a problem, sending its frames; a run that takes longer than `seconds` ends there, which its outcome says."""
+    options = dict(problem.options)
+    t1 = float(options.get("t1", 0) or 0)
+    if problem.verb == "layers":
+        depth = options.get("depth") or len(problem.field)
+        t1 = depth * float(options.get("step", 1 / depth))
+    else:
+        options["stop"] = [*(options.get("stop") or []), mf.WallClock(seconds)]
+    stream = Stream(send, say, wanted, t1)
+    run = Problem(problem.verb, problem.field, problem.measure, options).run(journal=stream, progress=False)
+    send_end(send, run, stream.curves, want)
+
+
+def replay(run: Any, send: Send, want: tuple[str, ...]) -> None:
+    """A run that was computed earlier, as if it were computed now."""
+    t1, mu = float(run.outcome.time), run.system.mu
+    saved = jax.tree.map(np.asarray, run.saved)
+    if isinstance(mu, mf.Density):
+        _send_grid(send, mu, t1)
+        curves = None
+    else:
+        rescaled = run.propagators is not None
+        times = np.asarray(run.times)
+        _send_start(send, mu, {"frame": rescaled or None, "t0": float(times[0])}, run.discrete, t1)
+        curves = Curves(run.field, run.system)
+    send_frames(send, 0, np.asarray(run.times), saved, run.system, curves)
+    send_end(send, run, curves, want)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import meanformer as mf
-from meanformer.diagnostics.spectra import average_cosine, isoscore
+from meanformer.diagnostics.spectra import average_cosine, effective_ranks, isoscore
 from meanformer.measures.density import Density
 from oracles.refusals import assert_refused
 
@@ -121,3 +121,12 @@ def test_average_cosine_by_hand() -> None:
     assert_refused(lambda: average_cosine(mf.Gaussian(np.zeros(2), cov=np.eye(2))), ("average_cosine", "Gaussian"))
     batch = mf.stack_clouds([mf.PointCloud(e), mf.PointCloud(e)])
     assert_refused(lambda: average_cosine(batch), ("(2, 3, 3)", "vmap"))
+
+
+def test_many_covariances_on_the_host():
+    """As one by one; a single point counts as rank 1, and what is not finite has no rank."""
+    factors = np.random.default_rng(0).normal(size=(6, 3, 3))
+    covariances = factors @ factors.transpose(0, 2, 1)
+    np.testing.assert_allclose(effective_ranks(covariances), [mf.effective_rank(C) for C in covariances], rtol=1e-12)
+    odd = np.stack([np.zeros((3, 3)), np.diag([2.0, 0.0, 0.0]), np.full((3, 3), np.inf)])
+    np.testing.assert_array_equal(effective_ranks(odd), [1.0, 1.0, np.nan])

@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -205,6 +206,23 @@ def test_measures():
     same(normal, mf.Gaussian([1.0, 0.0], jnp.diag(jnp.array([1.0, 4.0]))).sample(5, key=key_for("tokens", 4)))
     points = measure(f"{TOKENS}\nweights = [0.5, 0.25, 0.25]")
     same(points, mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], weights=[0.5, 0.25, 0.25]))
+
+
+def test_weights_of_tokens_that_are_drawn():
+    """The tokens themselves do not depend on their weights."""
+    equal, zipf, random = (
+        measure(f'kind = "normal"\nn = 5\nweighting = "{name}"', changes=["seed=3"])
+        for name in ("equal", "zipf", "random")
+    )
+    same(equal, measure('kind = "normal"\nn = 5', changes=["seed=3"]))
+    np.testing.assert_allclose(zipf.weights, 60 / 137 / np.arange(1, 6), rtol=1e-15)  # 1 + 1/2 + ... + 1/5 = 137/60
+    drawn = jax.random.exponential(key_for("weights", 3), 5)
+    np.testing.assert_allclose(random.weights, drawn / drawn.sum(), rtol=1e-15)
+    for cloud in (zipf, random):
+        assert (cloud.points == equal.points).all()
+    shares = measure('kind = "cube"\nn = 20000\nweighting = "random"').weights
+    # Uniform on the simplex: the squares of n weights add up to 2 / (n + 1) on average.
+    np.testing.assert_allclose(float((shares**2).sum()), 2 / 20001, rtol=0.05)
 
 
 def test_mixtures_take_one_covariance_or_several():

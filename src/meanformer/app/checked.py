@@ -20,6 +20,9 @@ CLOSED = {
     "sweep": "the page runs one experiment at a time",
 }
 
+# What may be rows of numbers. Few of them can mean much: n numbers on a diagonal, or in one row of W, are n^2 in W^T W.
+MATRICES = ("Q", "K", "V", "W", "M", "W1", "W2", "cov", "factor", "diagonal", "gram")
+
 
 def check_request(data: Any, limits: Limits = LIMITS) -> None:
     """Refuse data that are too deep, name files, or ask for arrays that are too large; whatever else they are."""
@@ -34,8 +37,10 @@ def check_request(data: Any, limits: Limits = LIMITS) -> None:
         if key in ("shape", "hidden"):
             for size in value if isinstance(value, list) else [value]:
                 _at_most(path, "the rows of a matrix", size, limits.rows)
-        if isinstance(value, list) and key in ("Q", "K", "V", "W", "M", "W1", "W2", "cov", "factor"):
+        if isinstance(value, list) and key in MATRICES:
             _at_most(path, "the rows of a matrix", len(value), limits.rows)
+            columns = max((len(row) for row in value if isinstance(row, list)), default=0)
+            _at_most(path, "the columns of a matrix", columns, limits.rows)
         if key == "max_iter":
             _at_most(path, "the iterations of Sinkhorn", value, 20_000)
         if key == "max_steps":
@@ -124,14 +129,14 @@ def _walk(value: Any, path: Path, deeper: int) -> Iterator[tuple[Path, Any]]:
     if isinstance(value, dict):
         for key, part in value.items():
             yield from _walk(part, (*path, key), deeper - 1)
-    elif isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+    elif isinstance(value, list):
         # Rows of numbers end here: only tables have keys.
         for number, part in enumerate(value):
             if isinstance(part, dict) or (isinstance(part, list) and any(isinstance(p, (dict, list)) for p in part)):
                 yield from _walk(part, (*path, number), deeper - 1)
 
 
-def _at_most(path: Path, what: str, value: Any, most: float) -> None:
+def _at_most(path: Path, what: str, value: Any, most: int | float) -> None:
     """Refuse a number above its limit; what is no number is refused elsewhere, by the schema."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value > most:
         got = f"{value:,}" if isinstance(value, int) else f"{value:g}"

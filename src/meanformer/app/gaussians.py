@@ -21,7 +21,7 @@ def checked_starts(starts: Any) -> np.ndarray:
     """Covariances of the plane, shape (n, 2, 2), from what the page sent."""
     try:
         covs = np.asarray(starts, float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         covs = np.zeros(0)
     if covs.ndim != 3 or covs.shape[1:] != (2, 2) or not 1 <= len(covs) <= LIMITS.starts or not np.isfinite(covs).all():
         checks.refuse(
@@ -39,7 +39,6 @@ def run_gaussians(
     send: Send,
     say: Callable[[str, float | None], None],
     wanted: Callable[[], bool],
-    seconds: float,
 ) -> None:
     """The path of each start until its fate is known, then how many had which fate."""
     starts = [mf.Gaussian(jnp.zeros(2), cov=jnp.asarray(cov)) for cov in covs]  # all are checked before the first runs
@@ -48,7 +47,7 @@ def run_gaussians(
     for number, start in enumerate(starts):
         if not wanted():
             raise Cancelled
-        stop = mf.WallClock(seconds / len(starts))
+        stop = mf.WallClock(LIMITS.seconds / len(starts))
         run = mf.flow(field, start, t1=jnp.inf, save=FRAMES, stop=stop, progress=False)
         factors, fate = np.asarray(run.states.factor, float), run.fate
         assert fate is not None

@@ -6,6 +6,7 @@ import secrets
 import socket
 import sys
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 
 import uvicorn
@@ -71,16 +72,19 @@ def explore(
     host: str = "127.0.0.1",
     port: int | None = None,
     token: str | None = None,
+    names: Sequence[str] = (),
     runs: Path = Path("runs"),
     workers: int = 2,
     idle_minutes: float = 60.0,
     browser: bool = True,
 ) -> None:
-    """Serve the page until Ctrl-C, or until no page has been open for `idle_minutes`."""
+    """Serve the page until Ctrl-C, or until nothing has been asked for `idle_minutes`; `names` are further names of
+    this machine.
+    """
     start, folder = what_to_show(what)
     listening = bound_socket(host, port)
     number = listening.getsockname()[1]
-    names = (f"[{host}]" if ":" in host else host, *LOCAL)
+    names = (f"[{host}]" if ":" in host else host, *LOCAL, *(name.lower() for name in names))
     settings = Settings(
         hosts=tuple(f"{name}:{number}" for name in dict.fromkeys(names)),
         token=token or secrets.token_urlsafe(24),
@@ -104,6 +108,7 @@ def explore(
     print(f"The explorer is at\n\n    {address}\n\nCtrl-C ends it.", flush=True)
     if host not in LOCAL:
         print(f"It listens on {host}: whoever can reach this machine and knows the token can compute here.", flush=True)
+        print("Names by which pages may call it: " + ", ".join(settings.hosts) + " (--name adds one).", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(server, app.state.explorer, listening, address if browser else None, 60 * idle_minutes))
 

@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import dataclasses
+import hashlib
 import itertools
 import json
 import struct
@@ -195,6 +196,9 @@ class Pool:
         await worker.end()
         await worker.start()
         while (record := await worker.records.get()) is None:  # it did not even start: not again at once
+            while self.queue and not self.idle and not self.running:
+                words = "The computation cannot be started; the terminal says why."
+                await _quietly(self.queue.popleft().tell(say="failed", words=words))
             await asyncio.sleep(5)
             await worker.start()
         assert record[0] == b"d"
@@ -235,15 +239,20 @@ class Pool:
 
 def shape_of(value: Any) -> str:
     """What decides whether a job needs new programs: all words and sizes of what is asked, but not the numbers."""
+    # A digest, since workers remember it, and a page may send much.
+    return hashlib.sha256(json.dumps(_shape(value), sort_keys=True).encode()).hexdigest()
+
+
+def _shape(value: Any) -> Any:
     sizes = ("n", "d", "depth", "times", "cells", "count")
     if isinstance(value, dict):
-        inner = {
-            key: part if key in sizes else shape_of(part) for key, part in value.items() if key not in ("id", "run")
-        }
-        return json.dumps(inner, sort_keys=True)
+        kept = {key: part for key, part in value.items() if key not in ("id", "run", "slot")}
+        return {key: part if key in sizes else _shape(part) for key, part in kept.items()}
     if isinstance(value, list):
-        return f"{len(value)}:{shape_of(value[0]) if value else ''}"
-    return value[:40] if isinstance(value, str) else type(value).__name__
+        return [len(value), *(_shape(part) for part in value[:1])]
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return "number"  # a browser writes 1.0 as 1
+    return value[:40] if isinstance(value, str) else value
 
 
 async def _quietly(sending: Awaitable[None]) -> None:

@@ -42,7 +42,10 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     at = 4 + struct.unpack("<I", data[:4])[0]
     if at > len(data):
         raise ValueError("the header is longer than the message")
-    header = json.loads(data[4:at])
+    try:
+        header = json.loads(data[4:at])
+    except RecursionError as error:
+        raise ValueError("the header is nested too deeply") from error
     described = header.pop("arrays", []) if isinstance(header, dict) else None
     if not isinstance(described, list):
         raise ValueError("the header is not a table with a list of arrays")

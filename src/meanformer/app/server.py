@@ -110,11 +110,18 @@ class Explorer:
         self.settings = settings
         self.pool = Pool(settings.workers)
         self.sessions: set[Session] = set()
+        self.films = asyncio.Semaphore(1)
+        self.seen()
+
+    def seen(self) -> None:
+        """Somebody is here."""
         self.last_seen = clock.monotonic()
 
     def idle_seconds(self) -> float:
-        """How long no page has been connected or asked for anything."""
-        return 0.0 if self.sessions else clock.monotonic() - self.last_seen
+        """How long nobody has asked for anything, and nothing has been computed."""
+        if self.pool.running:
+            self.seen()
+        return clock.monotonic() - self.last_seen
 
     async def serve(self, socket: WebSocket) -> None:
         """A page, from its first message to its last."""
@@ -122,14 +129,13 @@ class Explorer:
         if len(self.sessions) >= MOST_PAGES:
             await socket.close(1013, f"At most {MOST_PAGES} pages at once.")
             return
-        session = Session(socket, self.pool, self.settings.runs)
+        session = Session(socket, self.pool, self.settings.runs, self.seen)
         self.sessions.add(session)
         hello = {"version": __version__, "limits": dataclasses.asdict(LIMITS)}
         try:
             await session.serve(hello | {"start": self.settings.start, "replay": self.settings.replay})
         finally:
             self.sessions.discard(session)
-            self.last_seen = clock.monotonic()
 
 
 def make_app(settings: Settings) -> FastAPI:
@@ -149,7 +155,7 @@ def make_app(settings: Settings) -> FastAPI:
 
     @app.middleware("http")
     async def seen(request: Request, call_next: Any) -> Response:
-        explorer.last_seen = clock.monotonic()
+        explorer.seen()
         response = await call_next(request)
         response.headers.update(POLICY)
         return response
@@ -187,7 +193,8 @@ def make_app(settings: Settings) -> FastAPI:
             if len(body) > GIF_BYTES:
                 return JSONResponse({"words": f"The pictures are too large: at most {GIF_BYTES >> 20} MB."}, 413)
         try:
-            made = await asyncio.to_thread(make_gif, bytes(body))
+            async with explorer.films:
+                made = await asyncio.to_thread(make_gif, bytes(body))
         except ValueError as error:
             return JSONResponse({"words": f"These pictures cannot be made a film: {error}."}, 400)
         return Response(made, media_type="image/gif")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ ASKED: dict[str, dict[str, type]] = {
 }
 """What a page may ask for, and what it must send with it."""
 MOST_SLOTS = 8
+MOST_LEVELS = 32
+"""Tables in tables in tables: more than any experiment has, and few enough for whoever walks through a message."""
 SEND_SECONDS = 30.0
 """A page that does not take a message for so long is let go: it would keep a worker waiting."""
 
@@ -28,8 +31,8 @@ SEND_SECONDS = 30.0
 class Session:
     """A page that is connected. Each slot has at most one job; a new one cancels the old."""
 
-    def __init__(self, socket: WebSocket, pool: Pool, runs: Path):
-        self.socket, self.pool, self.runs = socket, pool, runs
+    def __init__(self, socket: WebSocket, pool: Pool, runs: Path, seen: Callable[[], None]):
+        self.socket, self.pool, self.runs, self.seen = socket, pool, runs, seen
         self.slots: dict[str, Job] = {}
         self.sending = asyncio.Lock()
 
@@ -51,6 +54,7 @@ class Session:
                 message = await self.socket.receive()
                 if message["type"] == "websocket.disconnect":
                     return
+                self.seen()
                 await self.hear(message.get("text"))
         except (WebSocketDisconnect, RuntimeError, TimeoutError, OSError):
             return  # the page is gone, in one of the ways in which sockets say so
@@ -101,8 +105,10 @@ def read_message(text: str | None) -> dict[str, Any] | str:
         message = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return "The message is not JSON."
-    if not isinstance(message, dict) or message.get("do") not in ASKED:
+    if not isinstance(message, dict) or not isinstance(message.get("do"), str) or message["do"] not in ASKED:
         return f"A message is a table with a key `do`, one of {', '.join(ASKED)}."
+    if _levels(message, MOST_LEVELS) > MOST_LEVELS:
+        return f"The message is nested too deeply: at most {MOST_LEVELS} levels."
     slot, number = message.get("slot"), message.get("run", 0)
     if not isinstance(slot, str) or not 0 < len(slot) <= 40:
         return "A message has a `slot`, a short text."
@@ -117,6 +123,15 @@ def read_message(text: str | None) -> dict[str, Any] | str:
         return 'What is wanted besides is a list of words: ["received"].'
     kept = {"do": message["do"], "slot": slot, "run": number, **{name: message[name] for name in parts}}
     return kept | {"want": want} if message["do"] == "run" else kept
+
+
+def _levels(value: Any, most: int) -> int:
+    """How many tables and lists stand in one another; `most` + 1 for more than that."""
+    inside, level = [value], 0
+    while inside and level <= most:
+        parts = (part for one in inside for part in (one.values() if isinstance(one, dict) else one))
+        inside, level = [part for part in parts if isinstance(part, (dict, list))], level + 1
+    return level
 
 
 def _no_constant(name: str) -> float:

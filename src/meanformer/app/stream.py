@@ -21,6 +21,7 @@ from ..experiments.build import Problem
 from ..experiments.numbers import numbers_of
 from ..flows.journal import AbstractJournal, Kept
 from ..spaces import Euclidean
+from .limits import LIMITS
 
 Send = Callable[[dict[str, Any], dict[str, np.ndarray]], None]
 """Sends a message with arrays to the page."""
@@ -61,7 +62,7 @@ class Stream(AbstractJournal):
         if isinstance(run.system.mu, mf.Density):
             _send_grid(self.send, run.system.mu, self.t1)
         else:
-            self.curves = Curves(run.field, run.system)
+            self.curves = Curves(run.field, run.system, float(run.times[0]))
         return None
 
     def keep(self, rows: list[tuple[float, Any]], state: Any, note: dict[str, Any]) -> None:
@@ -96,10 +97,10 @@ class Stream(AbstractJournal):
 class Curves:
     """What is drawn over time, for a run of tokens: radius, bound and ranks; later clusters and energies."""
 
-    def __init__(self, field: Any, system: Any):
-        self.field, self.mu, self.space = field, system.mu, system.space
+    def __init__(self, field: Any, system: Any, t0: float):
+        self.field, self.mu, self.space, self.t0 = field, system.mu, system.space, t0
         self.weights = np.asarray(self.mu.weights, float)
-        self.start = float(self.mu.radius)
+        self.radius = float(self.mu.radius)
 
     def quick(self, times: np.ndarray, z: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
         """Radius, bound and effective rank; `z` in the frame of the run, `x` out of it."""
@@ -112,9 +113,11 @@ class Curves:
 
     def _bound(self, times: np.ndarray) -> np.ndarray | None:
         if isinstance(self.space, mf.Sphere):
-            return np.full(len(times), self.start)
-        bound = _bounds(self.field, self.mu.radius, jnp.zeros((), self.mu.points.dtype), jnp.asarray(times))
-        return None if bound is None else np.asarray(bound, float)
+            return np.full(len(times), self.radius)
+        # In few sizes, each of which is compiled once.
+        padded = np.append(times, np.full(2 ** math.ceil(math.log2(len(times))) - len(times), times[-1]))
+        bound = _bounds(self.field, self.mu.radius, jnp.asarray(self.t0), jnp.asarray(padded))
+        return None if bound is None else np.asarray(bound, float)[: len(times)]
 
     def clusters(self, z: np.ndarray) -> np.ndarray:
         """How many clusters there are, at 1 % of the largest diameter so far; NaN where nobody looked."""
@@ -214,7 +217,8 @@ def out_of_frame(z: np.ndarray, propagators: Any) -> np.ndarray:
 def send_end(send: Send, run: Any, curves: Curves | None, want: tuple[str, ...] = ()) -> None:
     """How a run ended, its costly curves, and the clusters of its end."""
     outcome = run.outcome
-    told = {"kind": outcome.kind, "words": str(outcome), "ok": bool(outcome.ok), "time": float(outcome.time)}
+    late = f", after {LIMITS.seconds:g} seconds, the limit of this page" * (seconds_of(run) >= LIMITS.seconds)
+    told = {"kind": outcome.kind, "words": str(outcome) + late, "ok": bool(outcome.ok), "time": float(outcome.time)}
     end = {"say": "end", "outcome": told, "summary": run.summary(), "numbers": numbers_of(run)}
     end |= {"seconds": run.stats.get("seconds"), "fate": None if run.fate is None else str(run.fate)}
     if curves is None:
@@ -236,22 +240,26 @@ def send_end(send: Send, run: Any, curves: Curves | None, want: tuple[str, ...] 
     )
 
 
+def seconds_of(run: Any) -> float:
+    """How long a run took that ended by a rule."""
+    return float(run.stats.get("seconds") or 0.0) if run.outcome.kind == "STOPPED" else 0.0
+
+
 def run_problem(
     problem: Problem,
     send: Send,
     say: Callable[[str, float | None], None],
     wanted: Callable[[], bool],
     want: tuple[str, ...],
-    seconds: float,
 ) -> None:
-    """Run a problem, sending its frames; a run that takes longer than `seconds` ends there, which its outcome says."""
+    """Run a problem, sending its frames; a run that takes too long ends there, which its outcome says."""
     options = dict(problem.options)
     t1 = float(options.get("t1", 0) or 0)
     if problem.verb == "layers":
         depth = options.get("depth") or len(problem.field)
         t1 = depth * float(options.get("step", 1 / depth))
     else:
-        options["stop"] = [*(options.get("stop") or []), mf.WallClock(seconds)]
+        options["stop"] = [*(options.get("stop") or []), mf.WallClock(LIMITS.seconds)]
     stream = Stream(send, say, wanted, t1)
     run = Problem(problem.verb, problem.field, problem.measure, options).run(journal=stream, progress=False)
     send_end(send, run, stream.curves, want)
@@ -268,6 +276,6 @@ def replay(run: Any, send: Send, want: tuple[str, ...]) -> None:
         rescaled = run.propagators is not None
         times = np.asarray(run.times)
         _send_start(send, mu, {"frame": rescaled or None, "t0": float(times[0])}, run.discrete, t1)
-        curves = Curves(run.field, run.system)
+        curves = Curves(run.field, run.system, float(times[0]))
     send_frames(send, 0, np.asarray(run.times), saved, run.system, curves)
     send_end(send, run, curves, want)

@@ -18,6 +18,10 @@ def explore(
     host: Annotated[str, typer.Option(help="The address to listen on; by default only this machine can reach it.")] = (
         "127.0.0.1"
     ),
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="With --host: a name by which this machine is reached, e.g. lab.example. May be repeated."),
+    ] = None,
     runs: Annotated[Path, typer.Option(help="The folder with the runs that can be replayed.")] = Path("runs"),
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
     token: Annotated[
@@ -25,7 +29,9 @@ def explore(
         typer.Option(help="The token of the address.", show_default="drawn at random", envvar="MEANFORMER_TOKEN"),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=16, help="How many runs are computed at once.")] = 2,
-    idle: Annotated[float, typer.Option(min=0.01, help="End after so many minutes without a page.")] = 60.0,
+    idle: Annotated[
+        float, typer.Option(min=0.01, help="End after so many minutes in which nobody asks for anything.")
+    ] = 60.0,
 ) -> None:
     """Open the explorer, an interactive page: choose an attention and matrices, drag tokens, and watch them move.
 
@@ -45,4 +51,14 @@ def explore(
             expected="fastapi, uvicorn and websockets",
             remedy='pip install "meanformer[app]"',
         )
-    launch(what, host=host, port=port, token=token, runs=runs, workers=workers, idle_minutes=idle, browser=browser)
+    launch(
+        what,
+        host=host,
+        port=port,
+        token=token,
+        names=name or (),
+        runs=runs,
+        workers=workers,
+        idle_minutes=idle,
+        browser=browser,
+    )

@@ -90,7 +90,8 @@ function edgeNames(pen, corners, box, names, soft, font) {
   pen.textAlign = "center";
   for (let c = 0; c < 3; c++) {
     const edges = [0, 1, 2, 3, 4, 5, 6, 7].filter((k) => !((k >> c) & 1));
-    const chosen = edges.reduce((best, k) => ((c < 2 ? height(k, c) > height(best, c) : side(k, c) < side(best, c)) ? k : best));
+    const better = (k, best) => (c < 2 ? height(k, c) > height(best, c) : side(k, c) < side(best, c));
+    const chosen = edges.reduce((best, k) => (better(k, best) ? k : best));
     const [a, b] = [corners[chosen], corners[chosen | (1 << c)]];
     const out = (x, y, by) => {
       const away = [x - middle[0], y - middle[1]];

@@ -1,6 +1,6 @@
 // The camera of a picture of tokens: flat (two axes), or solid (three axes, seen in perspective).
 
-import { clamp } from "./dom.js";
+import { clamp, formatNumber } from "./dom.js";
 
 const MARGIN = 0.86;
 const NEAR = 0.05;
@@ -42,7 +42,7 @@ export class Camera {
     let scale;
     if (this.solid) {
       const diagonal = Math.hypot(...spans);
-      scale = (Math.min(...room) * 1.02) / diagonal;
+      scale = (Math.min(...room) * 0.92) / diagonal;
       scale = [scale, scale];
     } else if (this.stretched) {
       scale = [room[0] / spans[0], (MARGIN * room[1]) / spans[1]];
@@ -126,6 +126,16 @@ export class Camera {
     this.scale = this.stretched ? [this.scale[0], next] : [next, next];
     this.version++;
   }
+}
+
+/** The numbers of ticks as texts, with as many digits as tell them apart. */
+export function tickTexts(values) {
+  const step = values.length > 1 ? Math.abs(values[1] - values[0]) : Infinity;
+  return values.map((value) => {
+    const size = Math.max(Math.abs(value), Number.MIN_VALUE);
+    const digits = Number.isFinite(step) ? Math.ceil(Math.log10(size / step) - 1e-9) + 1 : 3;
+    return formatNumber(value, clamp(digits, 3, 9));
+  });
 }
 
 /** About `count` round numbers in [low, high]: 1, 2 or 5 times a power of ten apart. */

@@ -2,21 +2,22 @@
 
 import { fitCanvas, formatNumber, h } from "./dom.js";
 import { onThemeChange, theme } from "./theme.js";
-import { ticks } from "./camera.js";
+import { tickTexts, ticks } from "./camera.js";
 
 const EDGE = { left: 40, right: 10, top: 8, bottom: 20 };
 
 /**
- * A chart in `root`. `series`: [{name, sign, colour: index in the palette, dashed, step}]; `onScrub(time)` while the
- * pointer is down. `set(times, values, span)` gives the data: values[name] is a list, or left out where there is none.
+ * A chart in `root`. `log`: a logarithmic axis; `wide`: one where values span much; `zero`: from 0 on. `series`: [{name, sign,
+ * colour: index in the palette, dashed, step}]; `onScrub(time)` while the pointer is down. `set(times, values, span)` gives the
+ * data: values[name] is a list, or left out where there is none.
  */
 export function createChart(root, options) {
   return new Chart(root, options);
 }
 
 class Chart {
-  constructor(root, { title, series, log = false, none = "none", testid, onScrub = () => {} }) {
-    Object.assign(this, { series, log, none, onScrub, times: [], values: {}, span: [0, 1], title });
+  constructor(root, { title, series, log = false, wide = false, zero = false, none = "none", testid, onScrub = () => {} }) {
+    Object.assign(this, { series, log, wide, zero, none, onScrub, times: [], values: {}, span: [0, 1], title });
     this.heading = h("h3", { class: "chart-title" }, title);
     this.reading = h("span", { class: "chart-reading" });
     this.canvas = h("canvas", { class: "chart-canvas", role: "img" });
@@ -70,17 +71,26 @@ class Chart {
     if (this.reading.textContent !== text) this.reading.textContent = text;
   }
 
+  /** Whether a value has a place on the axis; those near the end of the floating-point range have none. */
+  drawn(x) {
+    return Math.abs(x) < 1e290 && !(this.log && x <= 0);
+  }
+
   range() {
     let [low, high] = [Infinity, -Infinity];
     for (const { name } of this.shown) {
       for (const x of this.values[name]) {
-        if (!Number.isFinite(x) || (this.log && x <= 0)) continue;
+        if (!this.drawn(x)) continue;
         low = Math.min(low, x);
         high = Math.max(high, x);
       }
     }
     if (!(low <= high)) return [0, 1];
-    if (this.log) return low === high ? [low / 1.5, high * 1.5] : [low * (low / high) ** 0.06, high * (high / low) ** 0.06];
+    if (this.log) {
+      const room = low === high ? 1.5 : (high / low) ** 0.06;
+      return [low / room, high * room];
+    }
+    if (this.zero) return [0, Math.max(high, 1) * 1.08];
     const room = (high - low || Math.abs(high) || 1) * 0.08;
     return [low - room, high + room];
   }
@@ -96,6 +106,7 @@ class Chart {
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, width, height);
     const { shown } = this;
+    if (this.wide) this.log = isWide(shown.map(({ name }) => this.values[name]));
     this.message.hidden = shown.length > 0;
     this.message.textContent = this.times.length ? this.none : "";
     this.canvas.setAttribute("aria-label", this.words(shown));
@@ -119,25 +130,27 @@ class Chart {
     const { soft, faint, font } = theme();
     pen.font = `11px ${font}`;
     pen.lineWidth = 1;
-    const values = this.log ? decades(low, high) : ticks(low, high, 3);
+    const values = this.log ? decades(low, high) : ticks(low, high, 4);
     const times = ticks(this.span[0], this.span[1], Math.max(2, width / 80));
     pen.textAlign = "right";
     pen.textBaseline = "middle";
-    for (const value of values) {
+    const texts = this.log ? values.map((value) => formatNumber(value, 3)) : tickTexts(values);
+    for (const [k, value] of values.entries()) {
       pen.strokeStyle = faint;
       pen.globalAlpha = 0.6;
       segment(pen, EDGE.left, y(value), width - EDGE.right, y(value));
       pen.globalAlpha = 1;
       pen.fillStyle = soft;
-      pen.fillText(formatNumber(value, 3), EDGE.left - 6, y(value));
+      pen.fillText(texts[k], EDGE.left - 6, y(value));
     }
     pen.textBaseline = "alphabetic";
     pen.strokeStyle = soft;
     segment(pen, EDGE.left, height - EDGE.bottom, width - EDGE.right, height - EDGE.bottom);
-    for (const time of times) {
+    const clock = tickTexts(times);
+    for (const [k, time] of times.entries()) {
       segment(pen, x(time), height - EDGE.bottom, x(time), height - EDGE.bottom + 4);
       pen.textAlign = x(time) > width - 24 ? "right" : "center";
-      pen.fillText(formatNumber(time, 3), Math.min(x(time), width - 2), height - 5);
+      pen.fillText(clock[k], Math.min(x(time), width - 2), height - 5);
     }
   }
 
@@ -151,7 +164,7 @@ class Chart {
     let down = false;
     let before = null;
     for (let k = 0; k < values.length; k++) {
-      const good = Number.isFinite(values[k]) && !(this.log && values[k] <= 0);
+      const good = this.drawn(values[k]);
       if (good && down && step) pen.lineTo(x(this.times[k]), y(before));
       if (good && down) pen.lineTo(x(this.times[k]), y(values[k]));
       else if (good) pen.moveTo(x(this.times[k]), y(values[k]));
@@ -172,6 +185,12 @@ class Chart {
     const [t0, t1] = this.span;
     return `${this.title}, from t = ${formatNumber(t0)} to ${formatNumber(t1)}: ${ends.join("; ")}`;
   }
+}
+
+/** Whether values are positive and span so much that a linear axis shows their end only. */
+function isWide(lists) {
+  const finite = lists.flat().filter(Number.isFinite);
+  return finite.length > 1 && Math.min(...finite) > 0 && Math.max(...finite) / Math.min(...finite) > 1e3;
 }
 
 function segment(pen, x0, y0, x1, y1) {

@@ -6,11 +6,11 @@ import { createChart } from "./chart.js";
 const SPECIFICATIONS = [
   { title: "Radius R(t) and its bound", testid: "chart-radius", log: true, none: "no radius here",
     series: [{ name: "radius", sign: "R", colour: 0 }, { name: "bound", sign: "bound", colour: 1, dashed: true }] },
-  { title: "Clusters", testid: "chart-clusters", none: "counted after the run",
+  { title: "Clusters", testid: "chart-clusters", zero: true, none: "counted after the run",
     series: [{ name: "clusters", sign: "clusters", colour: 2, step: true }] },
   { title: "Effective rank", testid: "chart-rank", none: "no rank here",
     series: [{ name: "effective_rank", sign: "rank", colour: 4 }] },
-  { title: "Energy", testid: "chart-energy", none: "none known for this attention",
+  { title: "Energy", testid: "chart-energy", wide: true, none: "none known for this attention",
     series: [{ name: "energy", sign: "E", colour: 0 }] },
 ];
 
@@ -25,10 +25,10 @@ export function createCharts(root, onScrub) {
     charts,
     setRecording(recording) {
       const last = recording.count ? recording.times[recording.count - 1] : recording.t0;
-      // A run that ended early still has its whole horizon as the axis.
-      const t1 = Number.isFinite(recording.t1) ? Math.max(recording.t1, last) : last;
+      // The axis is the whole horizon, until a run has ended before it: then its last moments are what matters.
+      const t1 = !recording.end && Number.isFinite(recording.t1) ? Math.max(recording.t1, last) : last;
       energy.setTitle(recording.energyName ? `Energy: ${recording.energyName}` : "Energy");
-      energy.none = recording.energyAsked ? "none known for this attention" : "computed after the run";
+      energy.none = recording.complete ? "none known for this attention" : "computed after the run";
       for (const chart of charts) chart.set(recording.times, recording.curves, [recording.t0, t1]);
     },
     setPlace(recording, place) {

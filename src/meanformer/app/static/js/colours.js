@@ -48,8 +48,8 @@ export function legendOf(recording, mode, place) {
   return { words, low: formatNumber(low, 3), high: formatNumber(high, 3) };
 }
 
-function unknownReceived({ end, n }) {
-  if (!end) return "The attention received is known after the run.";
+function unknownReceived({ complete, n }) {
+  if (!complete) return "The attention received is known after the run.";
   return n > 2000 ? "The attention received is computed for at most 2,000 tokens." :
     "The attention received is not known for this attention.";
 }

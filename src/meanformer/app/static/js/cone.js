@@ -43,7 +43,8 @@ export function conePicture(scene, on, log) {
     const look = fateLook(path.fate, colours);
     const { points, left } = visible(path, frame.heights);
     const drawn = points.map((point) => frame.project(...point));
-    ctx.globalAlpha = dimmed(i) ? 0.45 : 0.95;
+    if (!drawn.length) return;
+    ctx.globalAlpha = path.stale ? 0.25 : dimmed(i) ? 0.45 : 0.95;
     ctx.strokeStyle = look.colour;
     ctx.lineWidth = marked(i) === 2 ? 2.6 : marked(i) ? 2.2 : 1.4;
     ctx.setLineDash(look.dash);
@@ -53,18 +54,20 @@ export function conePicture(scene, on, log) {
     ctx.setLineDash([]);
     ctx.lineWidth = 1;
     ctx.fillStyle = look.colour;
-    ctx.strokeStyle = colours.paper;
-    if (!drawn.length) return;
+    ctx.strokeStyle = colours.card;
     drawMarker(ctx, "circle", ...drawn[0], marked(i) ? 4.5 : 2.6);
     if (look.marker === "ring" && !left) ctx.strokeStyle = look.colour;
     drawMarker(ctx, left ? "triangle" : look.marker, ...drawn[drawn.length - 1], marked(i) ? 6 : 4.6);
     const now = scene.now(i);
     const level = frame.heights.of(now.logTrace);
-    if (level <= 1) {
-      ctx.fillStyle = colours.paper;
+    const place = frame.project(level * now.x, level * now.y, level);
+    const [ex, ey] = drawn[drawn.length - 1];
+    // An open circle at the present, unless it would hide the marker of the end.
+    if (level <= 1 && Math.hypot(place[0] - ex, place[1] - ey) >= 5) {
+      ctx.fillStyle = colours.card;
       ctx.strokeStyle = look.colour;
       ctx.lineWidth = 1.8;
-      drawMarker(ctx, "circle", ...frame.project(level * now.x, level * now.y, level), marked(i) ? 5 : 3.6);
+      drawMarker(ctx, "circle", ...place, marked(i) ? 5 : 3.6);
     }
     ctx.globalAlpha = 1;
   }

@@ -21,22 +21,29 @@ export const typed = (x) => (Number.isFinite(x) ? String(Number(x.toPrecision(12
 
 const quoted = (text) => (text.trim() === "" ? "nothing" : `“${text.trim().slice(0, 40)}”`);
 
+const current = (bound) => (typeof bound === "function" ? bound() : bound);
+
 /**
  * Make a text input take numbers: `accept(value)` when one is typed; else, at once or when the input is left, `tell`
- * with a sentence, and the last good value stays in force. Escape brings it back. Returns {refresh}.
+ * with a sentence, and the last good value stays in force. Escape brings it back.
+ * The bounds `low` and `high` are numbers, or functions that give them. Returns {refresh}.
  */
 export function numberInput(input, { value, accept, tell, low = -Infinity, high = Infinity, whole = false, what }) {
   let accepted = null;
   const read = (left) => {
+    // An input that was hidden while it was typed in still tells that it is left.
+    if (input.offsetParent === null) return;
     const found = parseNumber(input.value);
-    const inside = found !== null && found >= low && found <= high && (!whole || Number.isInteger(found));
+    const bounds = { low: current(low), high: current(high), whole };
+    const inside = found !== null && found >= bounds.low && found <= bounds.high && (!whole || Number.isInteger(found));
     if (inside) {
       tell("");
       accepted = found;
       if (found !== value()) accept(found);
     } else if (left || (found === null && !isBegun(input.value))) {
       const stays = value() === undefined ? "" : ` ${typed(value())} stays in force.`;
-      tell(`${what}: ${quoted(input.value)} is not ${expected({ low, high, whole })}.${stays}`);
+      const noun = found === null && !whole ? "a number" : expected(bounds);
+      tell(`${what}: ${quoted(input.value)} is not ${noun}.${stays}`);
     }
   };
   const restore = () => {
@@ -46,7 +53,10 @@ export function numberInput(input, { value, accept, tell, low = -Infinity, high 
   input.addEventListener("input", () => read(false));
   input.addEventListener("change", () => read(true));
   input.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") restore();
+    if (event.key === "Escape") {
+      restore();
+      input.select();
+    }
     if (event.key === "Enter") read(true);
   });
   const refresh = () => {

@@ -2,9 +2,10 @@
 
 import { debounce, formatNumber, h } from "./dom.js";
 import { createChart } from "./chart.js";
-import { densityCurve, densityMap } from "./densitymap.js";
+import { densityBar, densityCurve, densityMap } from "./densitymap.js";
 import { DensityRun } from "./densityrun.js";
 import { experimentForm } from "./form.js";
+import { outcomeWords } from "./outcomes.js";
 import { composed } from "./paper.js";
 import { createPlayer } from "./player.js";
 import { getState, subscribe, update } from "./state.js";
@@ -26,7 +27,8 @@ export function mount(root, context) {
   const formRoot = h("div", { class: "form" });
   const problem = h("p", { class: "error", role: "alert", hidden: true });
   const outcome = h("p", { class: "words", "data-testid": "density-outcome", "aria-live": "polite" });
-  const cancel = h("button", { type: "button", class: "small", hidden: true, onclick: () => socket.cancel(SLOT) }, "Cancel");
+  const stop = { onclick: () => socket.cancel(SLOT), "data-testid": "density-cancel" };
+  const cancel = h("button", { type: "button", class: "small", hidden: true, ...stop }, "Cancel");
   const note = h("div", { class: "replay-note", hidden: true });
   const map = densityMap(view, (time) => player.seekTime(time));
   const curve = densityCurve(view);
@@ -36,10 +38,12 @@ export function mount(root, context) {
     Object.entries(SCALES).map(([value, words]) => h("option", { value }, words)),
   );
   scale.value = view.scale;
-  const quantiles = h("input", { type: "checkbox", checked: true, onchange: () => set("quantiles", quantiles.checked) });
+  const quantiles = h("input", { type: "checkbox", onchange: () => set("quantiles", quantiles.checked) });
+  quantiles.checked = view.quantiles;
   const barRoot = h("div");
   const charts = h("div", { class: "charts" });
-  const mapHint = "Bright is dense. White lines: 5, 50 and 95 % of the mass lie to the left. Click to go to a time.";
+  const mapHint = "White lines: 5, 50 and 95 % of the mass lie to the left of them. Click to go to a time.";
+  const colourBar = densityBar(view);
   const pictures = h(
     "div",
     { class: "pictures density-pictures" },
@@ -53,6 +57,7 @@ export function mount(root, context) {
         "div",
         { class: "panel-head" },
         h("h3", {}, "Density ρ(t, x)"),
+        colourBar.node,
         h("label", { class: "check" }, "Colours", scale),
         h("label", { class: "check" }, quantiles, "quantiles"),
       ),
@@ -115,6 +120,7 @@ export function mount(root, context) {
     if (!shown) return;
     map.draw();
     curve.draw();
+    colourBar.draw();
     const { run } = view;
     if (!run || !run.count) return;
     for (const [name, one] of curves) one.setCursor(run.timeAt(view.place), (key) => run.at(run[key], view.place));
@@ -130,7 +136,7 @@ export function mount(root, context) {
   function words(run) {
     const lost = run.lost.at(-1) ?? 0;
     const gone = lost > LOST ? ` ${formatNumber(100 * lost, 2)} % of the mass has left the grid.` : "";
-    return `${run.outcome?.words ?? ""}${gone}`;
+    return `${run.outcome ? outcomeWords(run.outcome) : ""}${gone}`;
   }
 
   // --- asking the server
@@ -164,7 +170,7 @@ export function mount(root, context) {
   }
 
   function begin(answer) {
-    if (answer.of !== "density") return refuse({ say: "failed", words: "This run folder holds tokens, not a density." });
+    if (answer.of !== "density") return refuse({ say: "failed", words: "This folder holds tokens, not a density." });
     const times = getState().density.experiment.save?.times;
     view.run = new DensityRun(answer, Array.isArray(times) ? times.length : typeof times === "number" ? times : FRAMES);
     outcome.textContent = "";
@@ -200,7 +206,8 @@ export function mount(root, context) {
     form.setDisabled(Boolean(folder));
     note.replaceChildren();
     if (!folder) return;
-    const leave = h("button", { type: "button", class: "small", onclick: () => replay(null) }, "Back to the experiment");
+    const back = { type: "button", class: "small", onclick: () => replay(null) };
+    const leave = h("button", back, "Back to the experiment");
     note.append(h("span", { class: "badge" }, `Replay of ${folder}`), leave);
   }
 
@@ -256,10 +263,12 @@ export function mount(root, context) {
 
   function title() {
     const time = view.run?.count ? `, t = ${view.run.timeAt(view.place).toPrecision(3)}` : "";
-    return folder ? `Density, replay of ${folder}${time}` : `Density, ${getState().density.experiment.attention.kind}${time}`;
+    return `Density, ${folder ? `replay of ${folder}` : getState().density.experiment.attention.kind}${time}`;
   }
 }
 
 function* rows(run) {
-  for (let k = 0; k < run.count; k += 1) for (let i = 0; i < run.x.length; i += 1) yield [run.times[k], run.x[i], run.frames[k][i]];
+  for (let k = 0; k < run.count; k += 1) {
+    for (let i = 0; i < run.x.length; i += 1) yield [run.times[k], run.x[i], run.frames[k][i]];
+  }
 }

@@ -35,7 +35,7 @@ function frameOf(canvas) {
 export function densityMap(view, onScrub) {
   const canvas = h("canvas", { class: "density-canvas map-canvas", role: "img", "data-testid": "density-map" });
   const image = document.createElement("canvas");
-  let painted = { run: null, scale: "", highest: 0, rows: 0, colours: null };
+  let painted = { run: null, scale: "", highest: 0, rows: 0 };
   let shown = null;
 
   // One pixel per cell and frame; only new rows are painted, unless the scale of colours has changed.
@@ -63,7 +63,7 @@ export function densityMap(view, onScrub) {
 
   function draw() {
     if (!canvas.clientWidth) return;
-    const { pen, width, height, box } = frameOf(canvas);
+    const { pen, height, box } = frameOf(canvas);
     const { run } = view;
     shown = null;
     canvas.setAttribute("aria-label", "Density over space and time: nothing yet");
@@ -87,12 +87,12 @@ export function densityMap(view, onScrub) {
     drawPresent(pen, y(run.timeAt(view.place)), box, colours);
     canvas.setAttribute("aria-label", `Density over space and time, x from ${formatNumber(x0, 3)} to ` +
       `${formatNumber(x1, 3)}, t from ${formatNumber(t0, 3)} to ${formatNumber(t1, 3)}`);
-    pen.canvas.dataset.width = String(width);
   }
 
   const scrub = (event) => {
     if (!shown) return;
-    const share = (shown.box.bottom - (event.clientY - canvas.getBoundingClientRect().top)) / (shown.box.bottom - shown.box.top);
+    const { top, bottom } = shown.box;
+    const share = (bottom - event.clientY + canvas.getBoundingClientRect().top) / (bottom - top);
     onScrub(shown.t0 + Math.min(1, Math.max(0, share)) * (shown.t1 - shown.t0));
   };
   canvas.addEventListener("pointerdown", (event) => {
@@ -108,7 +108,8 @@ export function densityMap(view, onScrub) {
 function drawRows(pen, image, run, x, y) {
   const [left, right] = [x(run.x[0] - run.spacing / 2), x(run.x.at(-1) + run.spacing / 2)];
   pen.imageSmoothingEnabled = false;
-  const edge = (k) => (k <= 0 ? run.times[0] : k >= run.count ? run.times[run.count - 1] : (run.times[k - 1] + run.times[k]) / 2);
+  const { times, count } = run;
+  const edge = (k) => (k <= 0 ? times[0] : k >= count ? times[count - 1] : (times[k - 1] + times[k]) / 2);
   for (let k = 0; k < run.count; k += 1) {
     const [low, high] = [Math.ceil(y(edge(k))), Math.floor(y(edge(k + 1)))];
     const single = run.count === 1 ? 6 : 0;
@@ -117,6 +118,7 @@ function drawRows(pen, image, run, x, y) {
 }
 
 function drawQuantiles(pen, run, x, y) {
+  let before = -Infinity;
   run.quantiles.forEach((line, q) => {
     // A dark line below a light one is seen on every colour of the scale.
     for (const [colour, lineWidth] of [["rgba(20, 20, 30, 0.55)", 3.2], ["#FFFFFF", 1.4]]) {
@@ -135,7 +137,10 @@ function drawQuantiles(pen, run, x, y) {
     pen.lineWidth = 3;
     pen.strokeStyle = "rgba(20, 20, 30, 0.75)";
     pen.fillStyle = "#FFFFFF";
-    const [px, py] = [x(line.at(-1)), Math.max(y(run.times[run.count - 1]) + 4, EDGE.top + 4)];
+    const px = x(line.at(-1));
+    // Names of lines that end close together stand below each other.
+    const py = Math.max(y(run.times[run.count - 1]), EDGE.top) + (px - before < 34 ? 18 : 4);
+    before = px;
     pen.strokeText(words, px, py);
     pen.fillText(words, px, py);
   });
@@ -188,6 +193,28 @@ function upright(pen, words, y) {
   pen.restore();
 }
 
+/** The scale of colours, from 0 to the highest density, in the scale that is chosen. */
+export function densityBar(view) {
+  const canvas = h("canvas", { class: "density-bar", width: 128, height: 1, "aria-hidden": "true" });
+  const [low, high] = [h("span"), h("span")];
+  const node = h("span", { class: "density-scale hint" }, low, canvas, high);
+
+  function draw() {
+    const { run, scale } = view;
+    node.hidden = !run || !run.count;
+    if (node.hidden) return;
+    const pen = canvas.getContext("2d");
+    for (let i = 0; i < canvas.width; i += 1) {
+      pen.fillStyle = `rgb(${viridisRgb(i / (canvas.width - 1)).join(", ")})`;
+      pen.fillRect(i, 0, 1, 1);
+    }
+    low.textContent = scale === "log" ? formatNumber(LOWEST * run.highest, 2) : "0";
+    high.textContent = formatNumber(run.highest, 3);
+  }
+
+  return { node, draw };
+}
+
 /** The graph of the density at the present, over that of the start; `view` as for the map. */
 export function densityCurve(view) {
   const canvas = h("canvas", { class: "density-canvas curve-canvas", role: "img", "data-testid": "density-curve" });
@@ -204,15 +231,18 @@ export function densityCurve(view) {
     const bottom = scale === "log" ? LOWEST * top : 0;
     const [x0, x1] = xRange(run, scale);
     const x = (value) => box.left + ((value - x0) / (x1 - x0)) * (box.right - box.left);
-    const level = scale === "log" ? (v) => Math.log(Math.max(v, bottom) / bottom) / Math.log(top / bottom) : (v) => v / top;
-    const y = (v) => box.bottom - level(v) * (box.bottom - box.top);
-    drawLevels(pen, y, scale === "log" ? [1e-6, 1e-4, 1e-2, 1].map((s) => s * 10 ** Math.floor(Math.log10(top))) : ticks(0, top, 3), box, colours, bottom);
+    const decades = (v) => Math.log(Math.max(v, bottom) / bottom) / Math.log(top / bottom);
+    const y = (v) => box.bottom - (scale === "log" ? decades(v) : v / top) * (box.bottom - box.top);
+    const unit = 10 ** Math.floor(Math.log10(top));
+    const levels = scale === "log" ? [1e-4, 1e-2, 1].map((share) => share * unit) : ticks(0, top, 3);
+    drawLevels(pen, y, levels, box, colours);
     pen.save();
     pen.beginPath();
     pen.rect(box.left, box.top, box.right - box.left, box.bottom - box.top);
     pen.clip();
     drawGraph(pen, run.x, start, x, y, { stroke: colours.soft, dash: [5, 4], width: 1.3 });
-    drawGraph(pen, run.x, now, x, y, { stroke: colours.palette[0], fill: faded(colours.palette[0], 0.22), dash: [], width: 2, floor: box.bottom });
+    const blue = colours.palette[0];
+    drawGraph(pen, run.x, now, x, y, { stroke: blue, fill: faded(blue, 0.22), dash: [], width: 2, floor: box.bottom });
     pen.restore();
     drawAxis(pen, x, ticks(x0, x1, Math.max(3, (box.right - box.left) / 70)), box, height, colours);
     const time = formatNumber(run.timeAt(view.place), 3);
@@ -244,14 +274,14 @@ function drawGraph(pen, x, values, placeX, placeY, { stroke, fill, dash, width, 
   pen.fill();
 }
 
-function drawLevels(pen, y, values, box, colours, bottom) {
+function drawLevels(pen, y, values, box, colours) {
   pen.font = `11px ${colours.font}`;
   pen.fillStyle = colours.soft;
   pen.strokeStyle = faded(colours.faint, 0.6);
   pen.lineWidth = 1;
   pen.textAlign = "right";
   pen.textBaseline = "middle";
-  for (const value of values.filter((v) => v >= bottom)) {
+  for (const value of values) {
     pen.beginPath();
     pen.moveTo(box.left, y(value));
     pen.lineTo(box.right, y(value));

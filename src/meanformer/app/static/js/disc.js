@@ -48,7 +48,7 @@ export function discPicture(scene, on) {
     if (!path) return;
     const look = fateLook(path.fate, colours);
     ctx.strokeStyle = look.colour;
-    ctx.globalAlpha = dimmed(i) ? 0.45 : 0.95;
+    ctx.globalAlpha = path.stale ? 0.25 : dimmed(i) ? 0.45 : 0.95;
     ctx.lineWidth = marked(i) === 2 ? 2.6 : marked(i) ? 2.2 : 1.4;
     ctx.setLineDash(look.dash);
     ctx.beginPath();
@@ -84,18 +84,14 @@ export function discPicture(scene, on) {
     if (path) {
       const last = path.x.length - 1;
       ctx.fillStyle = look.colour;
-      ctx.strokeStyle = look.marker === "ring" ? look.colour : colours.paper;
-      ctx.globalAlpha = dimmed(i) ? 0.6 : 1;
+      ctx.strokeStyle = look.marker === "ring" ? look.colour : colours.card;
+      ctx.globalAlpha = path.stale ? 0.25 : dimmed(i) ? 0.6 : 1;
       drawMarker(ctx, look.marker, ...place(path.x[last], path.y[last]), marked(i) ? 6 : 4.6);
-      const now = scene.now(i);
-      ctx.fillStyle = colours.paper;
-      ctx.strokeStyle = look.colour;
-      ctx.lineWidth = 1.8;
-      drawMarker(ctx, "circle", ...place(now.x, now.y), marked(i) ? 5 : 3.6);
+      drawPresent(ctx, place(scene.now(i).x, scene.now(i).y), place(path.x[last], path.y[last]), look, i, colours);
       ctx.globalAlpha = 1;
     }
-    ctx.fillStyle = path ? look.colour : colours.soft;
-    ctx.strokeStyle = colours.paper;
+    ctx.fillStyle = path && !path.stale ? look.colour : colours.soft;
+    ctx.strokeStyle = colours.card;
     ctx.lineWidth = 1;
     drawMarker(ctx, "circle", sx, sy, marked(i) ? 4.5 : 2.8);
     if (!marked(i)) return;
@@ -109,6 +105,15 @@ export function discPicture(scene, on) {
     ctx.textAlign = shape.x > 0.75 ? "right" : "left";
     ctx.textBaseline = "middle";
     ctx.fillText(String(i + 1), sx + (shape.x > 0.75 ? -13 : 13), sy - 8);
+  }
+
+  // An open circle, unless it would hide the marker of the end.
+  function drawPresent(ctx, [px, py], [ex, ey], look, i, colours) {
+    if (Math.hypot(px - ex, py - ey) < 5) return;
+    ctx.fillStyle = colours.card;
+    ctx.strokeStyle = look.colour;
+    ctx.lineWidth = 1.8;
+    drawMarker(ctx, "circle", px, py, marked(i) ? 5 : 3.6);
   }
 
   const spot = (event) => {
@@ -156,6 +161,9 @@ export function discPicture(scene, on) {
     pressed = null;
   });
   canvas.addEventListener("pointerleave", () => on.hover(-1));
+  // A finger on a start moves it; elsewhere it scrolls the page.
+  const hold = (event) => nearest(spot(event.touches[0])) >= 0 && event.preventDefault();
+  canvas.addEventListener("touchstart", hold, { passive: false });
 
   canvas.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;

@@ -25,8 +25,8 @@ function changed(experiment, table, changes) {
 /** The controls of the dynamics; a density has a time span and frames only. */
 export function dynamicsControls(form, { limits, density }) {
   const tokens = (test) => (experiment) => !density && test(experiment);
-  const time = numberField(form, { name: "t1", label: "Until t =", path: ["flow", "t1"], low: ABOVE_ZERO, high: limits.t1,
-    slider: { low: 0.05, high: 500, log: true }, visible: flowing,
+  const time = numberField(form, { name: "t1", label: "Until t =", path: ["flow", "t1"], low: ABOVE_ZERO,
+    high: limits.t1, slider: { low: 0.05, high: 500, log: true }, visible: flowing,
     get: ({ flow }) => (Number.isFinite(flow?.t1) ? flow.t1 : undefined),
     set: (experiment, t1) => changed(experiment, "flow", { t1 }) });
   const frame = segmentedField(form, { name: "frame", label: "Frame", path: ["flow", "frame"],
@@ -36,10 +36,10 @@ export function dynamicsControls(form, { limits, density }) {
   return [
     segmentedField(form, { name: "dynamics", label: "Time", path: ["layers"], visible: tokens(() => true),
       options: { flow: "continuous", layers: "layers" }, get: part,
-      set: (experiment, word) => (word === part(experiment) ? experiment : withLayers(experiment, word === "layers")) }),
+      set: (experiment, word) => withLayers(experiment, word === "layers") }),
     time,
-    numberField(form, { name: "depth", label: "Depth L", path: ["layers", "depth"], low: 1, high: limits.depth, whole: true,
-      slider: { low: 1, high: 500, log: true }, visible: layered, get: ({ layers }) => layers?.depth,
+    numberField(form, { name: "depth", label: "Depth L", path: ["layers", "depth"], low: 1, high: limits.depth,
+      whole: true, slider: { low: 1, high: 500, log: true }, visible: layered, get: ({ layers }) => layers?.depth,
       set: (experiment, depth) => changed(experiment, "layers", { depth }) }),
     numberField(form, { name: "layer-step", label: "Step", path: ["layers", "step"], low: ABOVE_ZERO, high: 100,
       visible: layered, get: ({ layers }) => layers?.step ?? 1,
@@ -56,7 +56,10 @@ export function dynamicsControls(form, { limits, density }) {
 
 function sumsAndFrames(form, { limits, tokens }) {
   const times = ({ save }) => save?.times;
-  const count = (experiment) => times(experiment)?.count ?? (Array.isArray(times(experiment)) ? undefined : times(experiment));
+  const count = (experiment) => {
+    const given = times(experiment);
+    return given?.count ?? (Array.isArray(given) ? given.length : given);
+  };
   const saved = (experiment, value) => ({ ...experiment, save: { ...experiment.save, times: value } });
   return [
     segmentedField(form, { name: "sums", label: "Sums", path: ["flow", "accuracy"], visible: tokens(() => true),
@@ -68,8 +71,8 @@ function sumsAndFrames(form, { limits, tokens }) {
       const accuracy = experiment[part(experiment)]?.accuracy;
       return accuracy ? `Sums over tokens to a relative accuracy of ${accuracy}.` : "";
     }),
-    numberField(form, { name: "frames", label: "Frames", path: ["save", "times"], low: 3, high: limits.frames, whole: true,
-      visible: flowing, get: (experiment) => count(experiment) ?? (times(experiment) ? undefined : usual(experiment)),
+    numberField(form, { name: "frames", label: "Frames", path: ["save", "times"], low: 3, high: limits.frames,
+      whole: true, visible: flowing, get: (experiment) => count(experiment) ?? usual(experiment),
       set: (experiment, value) => {
         const before = times(experiment);
         return saved(experiment, before?.count ? { ...before, count: value } : value);

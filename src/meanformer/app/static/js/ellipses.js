@@ -55,6 +55,7 @@ export function ellipsePicture(scene, on, trueSize) {
     drawEllipse(ctx, shape, half, reach, null, 0.9);
     ctx.setLineDash([]);
     if (scene.paths[i]) {
+      ctx.globalAlpha = scene.paths[i].stale ? 0.3 : 1;
       const look = fateLook(scene.paths[i].fate, colours);
       ctx.strokeStyle = look.colour;
       const left = drawEllipse(ctx, scene.now(i), half, reach, faded(look.colour, 0.22), 1.8);

@@ -102,6 +102,7 @@ export function withRows(experiment) {
     return { ...head, Q: written("Q"), K: written("K"), V: written("V") };
   });
   const law = made.measure?.kind === "density" ? made.measure.of : made.measure;
+  if (law?.kind === "normal" && law.factor === undefined) law.cov ??= "identity";
   if (law?.cov !== undefined) law.cov = rowsOf(law.cov, [d, d]) || law.cov;
   if (law && law.kind !== "points") law.d = d;
   return made;

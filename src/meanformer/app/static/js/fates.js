@@ -111,6 +111,8 @@ function between(path, axis, value) {
   };
 }
 
+export const growsExponentially = ({ kind, words = "" }) => kind === "DIVERGED" && words.startsWith("DIVERGED exponentially");
+
 // Looks: colour, dashes and a marker for each fate, so that nothing is told by colour alone.
 const LOOKS = {
   "rank 0": { colour: 2, dash: [2, 3], marker: "circle", words: "converges to rank 0" },

@@ -1,31 +1,36 @@
 // The fates in words: a sentence for one start, a table of all, and the legend of lines and markers.
 
 import { clear, formatNumber, h } from "./dom.js";
-import { directionOf, drawMarker, fateLook } from "./fates.js";
+import { directionOf, drawMarker, fateLook, growsExponentially } from "./fates.js";
 import { theme } from "./theme.js";
 
 const degrees = (x, y) => `${Math.round(directionOf(x, y))}°`.replace("-", "−");
 const isLine = (path) => Math.hypot(path.x.at(-1), path.y.at(-1)) > 0.999;
 
-/** What becomes of a start, in one sentence. */
-export function sentence(path) {
+/** What becomes of a start: "blows up at t* = 0.5", without a full stop. */
+export function fateWords(path) {
   const { fate } = path;
   const along = `the line at ${degrees(path.x.at(-1), path.y.at(-1))}`;
   if (fate.kind === "BLEW_UP") {
     const error = fate.error > 0 ? ` ± ${formatNumber(fate.error, 1)}` : "";
-    return `Blows up at t* = ${formatNumber(fate.time, 5)}${error}${isLine(path) ? `, along ${along}` : ""}.`;
+    return `blows up at t* = ${formatNumber(fate.time, 5)}${error}${isLine(path) ? `, along ${along}` : ""}`;
   }
-  if (fate.kind === "CONVERGED" && fate.rank === 0) return "Converges to rank 0: a single point, Σ = 0.";
-  if (fate.kind === "CONVERGED" && fate.rank === 1) return `Converges to rank 1: Σ becomes ${along}.`;
-  if (fate.kind === "CONVERGED") return `Converges to rank ${fate.rank}: Σ keeps all its directions.`;
-  if (fate.kind === "DIVERGED") return `Grows without end${isLine(path) ? `, along ${along}` : ""}.`;
-  return `Undecided at t = ${formatNumber(fate.time, 3)}.`;
+  if (fate.kind === "CONVERGED" && fate.rank === 0) return "converges to rank 0: a single point, Σ = 0";
+  if (fate.kind === "CONVERGED" && fate.rank === 1) return `converges to rank 1: all mass on ${along}`;
+  if (fate.kind === "CONVERGED") return `converges to rank ${fate.rank}: no direction is lost`;
+  if (fate.kind === "DIVERGED") return `${growth(fate)}${isLine(path) ? `, along ${along}` : ""}`;
+  return `is undecided at t = ${formatNumber(fate.time, 3)}`;
 }
+
+const growth = (fate) =>
+  growsExponentially(fate)
+    ? `grows exponentially, tr Σ ∼ exp(${formatNumber(fate.growth, 3)} t)`
+    : "grows without end, slower than exponentially";
 
 const verdict = (fate) => {
   if (fate.kind === "BLEW_UP") return `t* = ${formatNumber(fate.time, 4)}`;
   if (fate.kind === "CONVERGED") return `rank ${fate.rank}`;
-  return fate.kind === "DIVERGED" ? "no limit" : `t = ${formatNumber(fate.time, 3)}`;
+  return fate.kind === "DIVERGED" ? "neither" : `t = ${formatNumber(fate.time, 3)}`;
 };
 
 const entry = (value) => formatNumber(value, 3);
@@ -37,17 +42,18 @@ export function fateTable(scene, on) {
   const node = h(
     "table",
     { class: "fates-table", "data-testid": "fates-table" },
-    h("caption", { class: "hint" }, "Starts Σ = (a c; c b) and their fates. Direction: the angle of the longest axis at the end."),
+    h("caption", { class: "hint" }, "Starts Σ = (a c; c b) and their fates. Direction: of the longest axis at the end."),
     h("thead", {}, h("tr", {}, headings.map((words) => h("th", { scope: "col" }, words)))),
     body,
   );
   const rows = [];
 
   function newRow(i) {
-    const pick = h("button", { type: "button", class: "pick", onclick: () => on.select(scene.selected === i ? -1 : i) });
+    const toggle = () => on.select(scene.selected === i ? -1 : i);
+    const pick = h("button", { type: "button", class: "pick", onclick: toggle });
     pick.textContent = String(i + 1);
     pick.setAttribute("aria-label", `Select start ${i + 1}`);
-    const removal = { type: "button", class: "remove", "aria-label": `Remove start ${i + 1}`, onclick: () => on.remove(i) };
+    const removal = { type: "button", "aria-label": `Remove start ${i + 1}`, onclick: () => on.remove(i) };
     const texts = Array.from({ length: 4 }, () => h("td"));
     const mark = h("canvas", { class: "fate-mark", "aria-hidden": "true" });
     const words = h("span");
@@ -60,7 +66,7 @@ export function fateTable(scene, on) {
 
   function fill({ row, pick, texts, mark, words }, i, colours) {
     const [[a, c], [, b]] = scene.starts[i];
-    const path = scene.paths[i];
+    const path = scene.paths[i]?.stale ? null : scene.paths[i];
     row.classList.toggle("selected", i === scene.selected);
     row.classList.toggle("hovered", i === scene.hover);
     pick.setAttribute("aria-pressed", String(i === scene.selected));
@@ -69,7 +75,9 @@ export function fateTable(scene, on) {
     words.textContent = look ? look.words : "…";
     texts[2].textContent = path ? verdict(path.fate) : "";
     texts[3].textContent = path && path.fate.rank !== 0 ? degrees(path.x.at(-1), path.y.at(-1)) : "";
-    drawSample(mark, look, colours);
+    const sample = look ? `${look.key} ${look.colour}` : "";
+    if (mark.dataset.sample !== sample) drawSample(mark, look, colours);
+    mark.dataset.sample = sample;
   }
 
   function draw() {
@@ -93,7 +101,7 @@ export function fateLegend(scene) {
   function draw() {
     const colours = theme();
     const looks = new Map();
-    for (const path of scene.paths) if (path) looks.set(fateLook(path.fate, colours).key, fateLook(path.fate, colours));
+    for (const path of scene.paths) if (path && !path.stale) looks.set(fateLook(path.fate, colours).key, fateLook(path.fate, colours));
     const key = JSON.stringify([...looks.values()]);
     if (key === shown) return;
     shown = key;
@@ -125,6 +133,6 @@ function drawSample(canvas, look, colours) {
   ctx.stroke();
   ctx.setLineDash([]);
   ctx.lineWidth = 1;
-  if (look.marker !== "ring") ctx.strokeStyle = colours.paper;
+  if (look.marker !== "ring") ctx.strokeStyle = colours.card;
   drawMarker(ctx, look.marker, width - 8, height / 2, 4.6);
 }

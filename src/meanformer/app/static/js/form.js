@@ -1,4 +1,4 @@
-// The form of an experiment: preset, attention, matrices, start, dynamics. It edits the dictionary of an experiment file.
+// The form of an experiment: preset, attention, matrices, start, dynamics. It edits what an experiment file says.
 
 import { clear, h } from "./dom.js";
 import { checkField, noteField, numberField, segmentedField, selectField } from "./controls.js";
@@ -19,7 +19,8 @@ const LIMITS = { n: 100000, t1: 1e4, depth: 2000, frames: 1001, cells: 4000 };
  * Returns {refresh(), showRefusal(refusal), clearRefusals(), setDisabled(bool)}.
  */
 export function experimentForm(root, options) {
-  const { get, set, measures = "tokens", dynamics = true, heads = true, kinds = Object.keys(KINDS), d = [1, 2, 3] } = options;
+  const { get, set, measures = "tokens", dynamics = true, heads = true, kinds = Object.keys(KINDS) } = options;
+  const dimensions = options.d || [1, 2, 3];
   const limits = { ...LIMITS, ...options.limits };
   const form = {
     get,
@@ -35,7 +36,7 @@ export function experimentForm(root, options) {
     ["Attention", attentionControls(form, { kinds, heads, masks: measures === "tokens" }), true],
     ["Matrices", [matrices], true],
   ];
-  if (measures === "tokens") parts.push(["Tokens", tokenControls(form, { d, limits }), true]);
+  if (measures === "tokens") parts.push(["Tokens", tokenControls(form, { dimensions, limits }), true]);
   if (measures === "density") parts.push(["Density", densityControls(form, { limits }), true]);
   const solver = dynamics && measures === "tokens" ? solverControls(form) : [];
   if (dynamics) {
@@ -85,7 +86,7 @@ function best(controls, path) {
     while (k < Math.min(own.length, path.length) && own[k] === path[k]) k++;
     return k === own.length || k === path.length ? k : k === 1 && path.length > 1 ? 0 : k;
   };
-  const found = controls.map((control) => [shared(control), control]).filter(([k, control]) => k > 0 && control.path.length);
+  const found = controls.map((control) => [shared(control), control]).filter(([k]) => k > 0);
   return found.reduce((top, each) => (top === null || each[0] > top[0] ? each : top), null)?.[1] || null;
 }
 
@@ -116,12 +117,13 @@ function attentionControls(form, { kinds, heads, masks }) {
   return [
     selectField(form, { name: "kind", label: "Kind", path: ["attention", "kind"], options: names,
       get: (experiment) => first(experiment)?.kind || "",
-      set: (experiment, kind) => (kind ? withKind(known(experiment) ? experiment : plain(experiment), kind) : experiment) }),
+      set: (experiment, kind) => withKind(known(experiment) ? experiment : plain(experiment), kind || "softmax") }),
     formulas((experiment) => KINDS[first(experiment)?.kind]),
     noteField((experiment) => (known(experiment) ? "" : "This attention is edited in its file.")),
     label,
     selectField(form, { name: "kernel", label: "Kernel", path: ["attention", "kernel"], visible: isKind("sinkhorn"),
-      options: { dot: "c = Qx·Ky", distance: "c = −|Qx − Ky|²" }, get: (experiment) => first(experiment)?.kernel || "dot",
+      options: { dot: "c = Qx·Ky", distance: "c = −|Qx − Ky|²" },
+      get: (experiment) => first(experiment)?.kernel || "dot",
       set: (experiment, kernel) => all(experiment, "kernel", kernel) }),
     numberField(form, { name: "tol", label: "Tolerance", path: ["attention", "tol"], low: 1e-15, high: 0.1,
       visible: isKind("sinkhorn"), get: (experiment) => first(experiment)?.tol,
@@ -131,10 +133,12 @@ function attentionControls(form, { kinds, heads, masks }) {
       set: (experiment, bias) => all(experiment, "bias", bias) }),
     segmentedField(form, { name: "heads", label: "Heads", path: ["attention", "heads"],
       options: (experiment) => headOptions(unwrapped(experiment.attention)?.heads.length || 1),
-      visible: (experiment) => heads && known(experiment), get: (experiment) => unwrapped(experiment.attention)?.heads.length,
+      visible: (experiment) => heads && known(experiment),
+      get: (experiment) => unwrapped(experiment.attention)?.heads.length,
       set: (experiment, count) => withHeadCount(experiment, Number(count)) }),
     noteField((experiment) => mixedWords(unwrapped(experiment.attention)?.heads || [])),
-    checkField(form, { name: "mask", label: "Causal mask: a token sees those before it", path: ["attention", "prefix"],
+    checkField(form, { name: "mask", label: "Causal mask", path: ["attention", "prefix"],
+      hint: "A token sees those before it and itself.",
       visible: (experiment) => masks && known(experiment), set: withMask,
       get: (experiment) => Boolean(unwrapped(experiment.attention)?.causal) }),
   ];
@@ -145,8 +149,8 @@ const headOptions = (present) =>
 
 /** An experiment whose attention the form knows: one head of identities. */
 function plain(experiment) {
-  const I = identity(dimension(experiment));
-  return { ...experiment, attention: { kind: "softmax", Q: I, K: I.map((row) => [...row]), V: I.map((row) => [...row]) } };
+  const d = dimension(experiment);
+  return { ...experiment, attention: { kind: "softmax", Q: identity(d), K: identity(d), V: identity(d), tau: 1 } };
 }
 
 const mixedWords = (heads) =>

@@ -1,11 +1,11 @@
 // The Gaussian view: covariances of the plane under attention, their paths in the disc and the cone, their fates.
 
-import { clamp, debounce, formatNumber, h, plural } from "./dom.js";
+import { clamp, formatNumber, h, plural, throttle } from "./dom.js";
 import { conePicture } from "./cone.js";
 import { discPicture } from "./disc.js";
 import { ellipsePicture } from "./ellipses.js";
 import { atShare, atTime, covarianceOf, gridOfStarts, randomStarts, readPath, shapeOf, summaryOf } from "./fates.js";
-import { fateLegend, fateTable, sentence } from "./fatetable.js";
+import { fateLegend, fateTable, fateWords } from "./fatetable.js";
 import { experimentForm } from "./form.js";
 import { momentBar } from "./moment.js";
 import { composed } from "./paper.js";
@@ -16,15 +16,17 @@ import { onThemeChange } from "./theme.js";
 const SLOT = "gaussian";
 const KINDS = ["softmax", "l2", "sinkhorn", "linear"]; // those that keep Gaussians
 const GIF_FRAMES = 61;
+const PATIENCE = 400; // milliseconds that a request gets to show a path before a newer one replaces it
 const DISC_HINT =
-  "Σ = (a c; c b) lies at ((a − b)/tr Σ, 2c/tr Σ). Its centre is round, its circle is rank one: strokes show the line. " +
-  "Click to add a start, drag to move it.";
+  "Σ = (a c; c b) lies at ((a − b)/tr Σ, 2c/tr Σ). Its centre is round, its circle is rank one: strokes show the " +
+  "line. Click to add a start, drag to move it.";
 const CONE_HINT =
-  "Σ lies at (a − b, 2c, a + b): the surface is rank one, the tip is zero. Drag to turn. A triangle on the rim marks " +
-  "where a path leaves the picture.";
+  "Σ lies at (a − b, 2c, a + b): the surface is rank one, the tip is zero. Drag to turn. A triangle at the height of " +
+  "the rim marks where a path leaves the picture.";
 const ELLIPSE_HINT = "One standard deviation, at the moment of the slider; dotted: the start. Click to select.";
 const SPECTRUM_HINT =
-  "Eigenvalues of the selected start, or of the first; both axes logarithmic. The upright line is the present.";
+  "Eigenvalues of the selected start, or of the first; both axes logarithmic, but exponential growth over t itself. " +
+  "The upright line is the present.";
 
 export function mount(root, context) {
   const { socket, status } = context;
@@ -37,7 +39,7 @@ export function mount(root, context) {
 
   // --- the moment
   const barRoot = h("div", { class: "moment" });
-  const bar = momentBar(barRoot, span, () => drawSoon());
+  const bar = momentBar(barRoot, span, () => drawPicturesSoon());
 
   function now(i) {
     const path = scene.paths[i];
@@ -104,8 +106,10 @@ export function mount(root, context) {
     "data-testid": "trace",
     oninput: () => changeTrace(10 ** Number(trace.value)),
   });
-  const tick = (words, name) =>
-    h("label", { class: "check" }, h("input", { type: "checkbox", onchange: (event) => set(name, event.target.checked) }), words);
+  const tick = (words, name) => {
+    const box = h("input", { type: "checkbox", "data-testid": name, onchange: () => set(name, box.checked) });
+    return h("label", { class: "check" }, box, words);
+  };
   const formRoot = h("div", { class: "form" });
 
   function set(name, value) {
@@ -136,12 +140,13 @@ export function mount(root, context) {
 
   const button = (words, onclick, testid, title) =>
     h("button", { type: "button", class: "small", onclick, title, "data-testid": testid }, words);
+  const removeButton = button("Remove", () => on.remove(scene.selected), "starts-remove", "Remove the selected start");
   const startButtons = h(
     "div",
     { class: "buttons" },
-    button("Grid", () => replaceStarts(gridOfStarts(5, settings.trace)), "starts-grid", "Thirteen starts on a grid"),
-    button("Random", () => replaceStarts(randomStarts(12, settings.trace)), "starts-random", "Twelve starts at random"),
-    button("Remove", () => scene.selected >= 0 && on.remove(scene.selected), "starts-remove", "Remove the selected start"),
+    button("Grid", () => replaceStarts(gridOfStarts(7, settings.trace)), "starts-grid", "25 starts on a grid"),
+    button("Random", () => replaceStarts(randomStarts(12, settings.trace)), "starts-random", "12 starts at random"),
+    removeButton,
     button("Clear", () => replaceStarts([]), "starts-clear", "Remove all starts"),
   );
   const traceField = h("label", { class: "trace-field", title: "Of the selected start, and of new ones" },
@@ -185,27 +190,41 @@ export function mount(root, context) {
 
   // --- drawing
   let frame = null;
+  let wordsChanged = true; // time alone changes the pictures, not the words and the table
   function drawSoon() {
+    wordsChanged = true;
+    drawPicturesSoon();
+  }
+
+  function drawPicturesSoon() {
     if (frame === null && shown) frame = requestAnimationFrame(draw);
   }
 
   function draw() {
     frame = null;
-    for (const part of [disc, cone, ellipses, spectrum, table, legend]) part.draw();
-    summary.textContent = words();
+    for (const part of [disc, cone, ellipses, spectrum]) part.draw();
+    if (!wordsChanged) return;
+    wordsChanged = false;
+    table.draw();
+    legend.draw();
+    removeButton.disabled = scene.selected < 0;
+    const told = words();
+    // The same words again would be read out again.
+    if (summary.textContent !== told) summary.textContent = told;
   }
 
   function words() {
-    const found = scene.paths.filter(Boolean);
-    const one = scene.paths[scene.selected];
+    const found = fresh();
+    const one = scene.paths[scene.selected]?.stale ? null : scene.paths[scene.selected];
     if (!scene.starts.length) return "No start: click into the disc to add one.";
-    if (!found.length) return refused ? "" : "Waiting for the first path.";
-    const all = `${plural(found.length, "start")}${found.length < scene.starts.length ? " so far" : ""}: ${summaryOf(found)}.`;
-    return one ? `Start ${scene.selected + 1}: ${sentence(one)} ${all}` : all;
+    if (!found.length) return refused ? "This cannot be run: see the form." : "Computing.";
+    const many = found.length < scene.starts.length ? `${found.length} of ${plural(scene.starts.length, "start")}` : null;
+    const all = `${many ?? plural(found.length, "start")}: ${summaryOf(found)}.`;
+    return one ? `Start ${scene.selected + 1} ${fateWords(one)}. ${all}` : all;
   }
 
   // --- asking the server: only for starts whose paths are not known yet
-  const keyOf = (cov) => JSON.stringify(cov);
+  const fresh = () => scene.paths.filter((path) => path && !path.stale);
 
   function refresh() {
     const { experiment, starts: covs } = getState().gaussian;
@@ -214,50 +233,81 @@ export function mount(root, context) {
       known.attention = attention;
       known.paths.clear();
     }
+    const before = { keys: scene.starts.map(keyOf), paths: scene.paths };
     scene.starts = covs;
     scene.shapes = covs.map(shapeOf);
-    scene.paths = covs.map((cov) => known.paths.get(keyOf(cov)) ?? null);
+    // Until the new path of a start is known, the one before stays, faintly: nothing flickers.
+    const same = before.keys.length === covs.length;
+    scene.paths = covs.map((cov, i) => {
+      const old = before.paths[same ? i : before.keys.indexOf(keyOf(cov))];
+      return known.paths.get(keyOf(cov)) ?? (old ? { ...old, stale: true } : null);
+    });
     scene.selected = clamp(scene.selected, -1, covs.length - 1);
     drawSoon();
     askSoon();
   }
 
-  const askSoon = debounce(ask, 30);
+  const askSoon = throttle(ask, 30);
+  let request = null;
 
   function ask() {
     const { experiment, starts: covs } = getState().gaussian;
-    const missing = [...new Set(covs.filter((cov) => !known.paths.has(keyOf(cov))).map(keyOf))].map((key) => JSON.parse(key));
-    const attention = known.attention;
-    say("");
-    form.clearRefusals();
-    refused = false;
+    const missing = covs.map((cov, index) => ({ cov, index, key: keyOf(cov) })).filter(({ key }) => !known.paths.has(key));
     if (!missing.length) {
-      socket.cancel(SLOT);
-      if (covs.length) status("Done.");
+      if (request) socket.cancel(SLOT);
+      request = null;
+      settle();
+      status(covs.length ? `Done: ${summaryOf(fresh())}.` : "No starts.");
       return;
     }
-    if (!socket.ready) return;
+    if (!socket.ready || !shown) return;
+    // A request that has begun may show its first path, so that something moves while the reader drags.
+    if (request && !request.shown && performance.now() - request.since < PATIENCE) {
+      askSoon();
+      return;
+    }
+    settle();
     status("Computing.", "busy");
-    const message = { do: "gaussians", experiment: { attention: experiment.attention }, starts: missing };
-    socket.request(SLOT, message, (answer) => {
-      if (attention === known.attention) receive(answer, missing);
-    });
+    const asked = { since: performance.now(), shown: false, missing, attention: known.attention };
+    request = asked;
+    const message = { do: "gaussians", experiment: { attention: experiment.attention } };
+    socket.request(SLOT, { ...message, starts: missing.map(({ cov }) => cov) }, (answer) => receive(answer, asked));
+  }
+
+  function settle() {
+    refused = false;
+    say("");
+    form.clearRefusals();
   }
 
   function receive(answer, asked) {
     if (answer.say === "path") {
-      known.paths.set(keyOf(asked[answer.number]), readPath(answer));
-      scene.paths = scene.starts.map((cov) => known.paths.get(keyOf(cov)) ?? null);
+      asked.shown = true;
+      keep(readPath(answer), asked.missing[answer.number], asked.attention);
       bar.begin();
       drawSoon();
-    } else if (answer.say === "end") status(`Done: ${summaryOf(scene.paths.filter(Boolean))}.`);
-    else if (answer.say === "queued" || answer.say === "doing") status(answer.words, "busy");
-    else if (answer.say === "cancelled") status("Cancelled.");
-    else if (answer.say === "refused" || answer.say === "failed") refuse(answer);
+    } else if (answer.say === "queued" || answer.say === "doing") status(answer.words, "busy");
+    else {
+      if (request === asked) request = null;
+      if (answer.say === "end") status(`Done: ${summaryOf(fresh())}.`);
+      else if (answer.say === "cancelled") status("Cancelled.");
+      else refuse(answer);
+    }
+  }
+
+  // A path of a start that has moved on is shown too, faintly, if nothing newer is known.
+  function keep(path, { key, index }, attention) {
+    const current = attention === known.attention;
+    if (current) known.paths.set(key, path);
+    scene.starts.forEach((cov, i) => {
+      if (current && keyOf(cov) === key) scene.paths[i] = path;
+      else if (i === index && !known.paths.has(keyOf(cov))) scene.paths[i] = { ...path, stale: true };
+    });
   }
 
   function refuse(answer) {
     refused = true;
+    scene.paths = scene.paths.map((path) => (path && !path.stale ? path : null));
     const found = answer.say === "refused" && form.showRefusal(answer);
     say(found ? "" : answer.words);
     status(answer.words, "bad");
@@ -275,7 +325,10 @@ export function mount(root, context) {
     if (state.gaussian.experiment !== before.gaussian.experiment) form.refresh();
     if (shown) refresh();
   });
-  socket.onOpen(() => shown && refresh());
+  socket.onOpen(() => {
+    request = null;
+    if (shown) refresh();
+  });
   onThemeChange(drawSoon);
   const resized = new ResizeObserver(drawSoon);
   for (const { canvas } of [disc, cone, ellipses, spectrum]) resized.observe(canvas);
@@ -288,7 +341,8 @@ export function mount(root, context) {
     hide() {
       shown = false;
       if (bar.player.playing) bar.player.pause();
-      socket.cancel(SLOT);
+      if (request) socket.cancel(SLOT);
+      request = null;
     },
     exports: {
       name: "gaussian",
@@ -304,19 +358,23 @@ export function mount(root, context) {
         bar.seek(k / (GIF_FRAMES - 1));
         draw();
       },
-      table: () => ({ columns: ["start", "time", "a", "c", "b", "lambda_1", "lambda_2", "fate"], rows: () => rows(scene) }),
+      table: () => (fresh().length ? { columns: COLUMNS, rows: () => rows(scene.paths) } : null),
     },
   };
 
   function title() {
     const { kind } = getState().gaussian.experiment.attention;
-    return `Gaussian covariances, ${kind}, ${bar.words()}: ${summaryOf(scene.paths.filter(Boolean))}`;
+    return `Gaussian covariances, ${kind}, ${bar.words()}: ${summaryOf(fresh())}`;
   }
 }
 
-function* rows(scene) {
-  for (const [i, path] of scene.paths.entries()) {
-    if (!path) continue;
+const COLUMNS = ["start", "time", "a", "c", "b", "lambda_1", "lambda_2", "fate"];
+
+const keyOf = (cov) => JSON.stringify(cov);
+
+function* rows(paths) {
+  for (const [i, path] of paths.entries()) {
+    if (!path || path.stale) continue;
     for (const [k, time] of path.times.entries()) {
       const half = Math.exp(path.logTrace[k]) / 2;
       const [a, c, b] = [half * (1 + path.x[k]), half * path.y[k], half * (1 - path.x[k])];

@@ -72,14 +72,18 @@ async function show(name) {
   view.show?.();
 }
 
-/** Replay a run folder, in the view that shows what moves there: "density", or tokens. */
-async function replay(folder, kind = "tokens") {
-  const name = kind === "density" ? "density" : "tokens";
-  update(["view"], name);
-  await show(name);
-  const view = await mounted(name);
-  if (view.replay) view.replay(folder);
-  else showAlert("This view cannot replay a run folder.");
+/** Replay a run folder, in the view that shows what moves there, which the first words of the answer tell. */
+async function replay(folder) {
+  try {
+    const start = await socket.ask("replay", { do: "replay", folder }, "start");
+    socket.cancel("replay"); // The view asks for itself.
+    const name = start.of === "density" ? "density" : "tokens";
+    update(["view"], name);
+    await show(name);
+    (await mounted(name)).replay(folder);
+  } catch (error) {
+    showAlert(error.message);
+  }
 }
 
 /** Show an experiment in the view that fits its measure. */
@@ -147,7 +151,8 @@ function build() {
 
 /** What was being computed is lost with the connection; the views ask again when it is back. */
 function interrupt() {
-  for (const name of VIEWS) if (words[name]?.[1] === "busy") contextOf(name).status("Interrupted: the connection was lost.");
+  const busy = VIEWS.filter((name) => words[name]?.[1] === "busy");
+  for (const name of busy) contextOf(name).status("Interrupted: the connection was lost.");
 }
 
 function listenToServer() {

@@ -21,9 +21,12 @@ export function matricesSection(form) {
   const follows = (name) => name === "K" && link() !== "own";
   const linked = (Q) => (link() === "same" ? Q : scaled(Q, -1)).map((row) => [...row]);
 
-  const change = (made) => form.set(withHeadsChanged(form.get(), (each, k) => (k === number ? { ...each, ...made } : each)));
-  const setMatrix = (name, M) =>
-    change({ [name]: M, ...(name === "Q" && link() !== "own" && isMatrix(M) ? { K: linked(M) } : {}) });
+  const withHead = (experiment, change) =>
+    withHeadsChanged(experiment, (each, k) => (k === number ? change(each) : each));
+  const setMatrix = (name, M) => {
+    const K = name === "Q" && link() !== "own" && isMatrix(M) ? { K: linked(M) } : {};
+    form.set(withHead(form.get(), (each) => ({ ...each, [name]: M, ...K })));
+  };
 
   const blocks = NAMES.map((name) => block(name));
   const tools = { name: () => chosen, get: () => head()[chosen], set: (M) => setMatrix(chosen, M) };
@@ -44,12 +47,12 @@ export function matricesSection(form) {
     const drawn = h("p", { class: "hint" });
     const write = h("button", { type: "button", class: "small",
       onclick: () => setMatrix(name, identity(dimension(form.get()))) }, "write numbers");
-    const node = h("div", { class: "matrix-block", dataset: { path: `attention.${name}` }, onfocusin: () => turn(name) },
-      choose, grid.node, drawn, write);
+    const node = h("div", { class: "matrix-block", onfocusin: () => turn(name) }, choose, grid.node, drawn, write);
     const refresh = () => {
       const M = head()[name];
       choose.setAttribute("aria-pressed", String(chosen === name));
       drawn.hidden = write.hidden = isMatrix(M);
+      node.classList.toggle("drawn", !isMatrix(M));
       drawn.textContent = isMatrix(M) ? "" : drawnWords(M);
       grid.refresh();
     };
@@ -64,25 +67,26 @@ export function matricesSection(form) {
   }
 
   const linkField = selectField(form, { name: "link", label: "K is", path: ["attention", "K", "link"], options: LINKS,
+    visible: () => isMatrix(head().Q),
     get: link,
     set: (experiment, word) => {
       links[number] = word;
       const { Q } = head();
       if (word === "own" || !isMatrix(Q)) return { ...experiment };
-      return withHeadsChanged(experiment, (each, k) => (k === number ? { ...each, K: linked(Q) } : each));
+      return withHead(experiment, (each) => ({ ...each, K: linked(Q) }));
     } });
 
-  const rowsField = numberField(form, { name: "rows", label: "Rows of Q, K", path: ["attention", "rows"], low: 1, high: 8,
-    whole: true, get: () => head().Q?.length, visible: (experiment) => dimension(experiment) > 1 && isMatrix(head().Q),
-    set: (experiment, wanted) => {
+  const rowsField = numberField(form, { name: "rows", label: "Rows of Q, K", path: ["attention", "rows"], whole: true,
+    low: 1, high: () => dimension(form.get()), get: () => head().Q?.length,
+    visible: (experiment) => dimension(experiment) > 1 && isMatrix(head().Q),
+    set: (experiment, k) => {
       const d = dimension(experiment);
-      const k = Math.min(wanted, d);
       const sized = (each) => {
         const { query_bias: _, key_bias: __, ...rest } = each;
         const matrix = (M) => (isMatrix(M) ? resized(M, k, d) : M);
         return { ...rest, Q: matrix(each.Q), K: matrix(each.K) };
       };
-      return withHeadsChanged(experiment, (each, place) => (place === number ? sized(each) : each));
+      return withHead(experiment, sized);
     } });
 
   const tabs = h("div", { class: "segmented head-tabs", role: "group", "aria-label": "Head" });
@@ -95,8 +99,8 @@ export function matricesSection(form) {
     const count = heads().length;
     tabs.hidden = count < 2;
     if (tabs.childElementCount !== count)
-      clear(tabs).append(...heads().map((_, k) =>
-        h("button", { type: "button", dataset: { testid: `head-${k}` }, onclick: () => showHead(k) }, `Head ${k + 1}`)));
+      clear(tabs).append(...heads().map((_, k) => h("button", { type: "button", dataset: { testid: `head-${k}` },
+        onclick: () => showHead(k) }, `Head ${k + 1}`)));
     [...tabs.children].forEach((button, k) => button.setAttribute("aria-pressed", String(k === number)));
   }
 
@@ -123,7 +127,7 @@ export function matricesSection(form) {
 
   const node = h("div", { class: "matrices" }, tabs,
     h("div", { class: "matrix-blocks" }, blocks.map((each) => each.node)), blocks.map((each) => each.error),
-    parts[0].node, followNote, parts[1].node, linkField.node, rowsField.node, words.node);
+    linkField.node, rowsField.node, words.node, parts[0].node, followNote, parts[1].node);
   return { node, controls: [...blocks, rowsField], refresh, showHead };
 }
 

@@ -1,7 +1,7 @@
 // The editor of Q, K and V: grids of numbers, buttons that change a matrix as a whole, eigenvalues that can be set.
 
 import { clear, formatNumber, freshId, h } from "./dom.js";
-import { numberInput } from "./controls.js";
+import { numberInput, typed } from "./controls.js";
 import * as la from "./linalg.js";
 
 const BUTTONS = [
@@ -37,7 +37,7 @@ export function matrixGrid({ name, get, set, tell, errorId, locked = () => false
       "aria-label": `${name}, row ${i + 1}, column ${j + 1}`, dataset: { testid: `cell-${name}-${i}-${j}` },
       onkeydown: (event) => moved(event, i, j), onfocus: () => input.select() });
     const accept = (x) => set(get().map((row, r) => row.map((y, c) => (r === i && c === j ? x : y))));
-    const box = numberInput(input, { value: () => get()[i]?.[j], accept, tell: (words) => telling(input, words),
+    const box = numberInput(input, { value: () => get()?.[i]?.[j], accept, tell: (words) => telling(input, words),
       ...WITHIN, what: `${name}, row ${i + 1}, column ${j + 1}` });
     return { input, refresh: box.refresh };
   };
@@ -66,7 +66,11 @@ export function matrixGrid({ name, get, set, tell, errorId, locked = () => false
       tell("");
       cells = la.filled(rows, columns, cell);
       clear(node).append(...cells.flat().map(({ input }) => input));
-      node.style.gridTemplateColumns = `repeat(${columns}, minmax(34px, 52px))`;
+    }
+    // Cells grow for long numbers, but not while one types.
+    if (!node.contains(document.activeElement)) {
+      const long = Math.max(...M.flat().map((x) => typed(x).length)) > 4;
+      node.style.gridTemplateColumns = `repeat(${columns}, ${long ? 62 : 34}px)`;
     }
     for (const { input, refresh: show } of cells.flat()) {
       show();
@@ -111,13 +115,16 @@ export function matrixButtons({ name, get, set }) {
     say(1);
   };
   rest();
-  const node = h("div", { class: "matrix-tools" }, h("div", { class: "buttons" }, made.map((button) => button.node)),
+  const title = h("h3", {});
+  const node = h("div", { class: "matrix-tools" }, title,
+    h("div", { class: "buttons" }, made.map((button) => button.node)),
     h("label", { class: "matrix-scale" }, h("span", { class: "label" }, "Scale"), scale, factorText));
   const refresh = () => {
     const M = get();
     node.hidden = !la.isMatrix(M);
     if (node.hidden) return;
     for (const { square, node: button } of made) button.hidden = Boolean(square) && M.length !== M[0].length;
+    title.textContent = `Change ${name()}`;
     scale.setAttribute("aria-label", `Scale of ${name()}`);
   };
   return { node, refresh };
@@ -167,9 +174,9 @@ export function eigenvalueEditor({ name, get, set }) {
   const single = (k) => h("span", { class: "eigenvalue" }, number(k, 0, `Eigenvalue ${k + 1} of ${name()}`, 6));
   const pair = (k) => h("span", { class: "eigenvalue" }, number(k, 0, `Real part of a pair of ${name()}`, 5), " ± ",
     number(k, 1, `Imaginary part of a pair of ${name()}`, 5), " i");
-  const pairing = (k) => h("button", { type: "button", class: "small", dataset: { testid: `pair-${k}` },
+  const pairing = (values, k) => h("button", { type: "button", class: "small", dataset: { testid: `pair-${k}` },
     title: "make a pair a ± bi of these two: the matrix turns the plane of their eigenvectors",
-    onclick: () => change(paired(present().values, k)) }, "make a pair");
+    onclick: () => change(paired(present().values, k)) }, values.length === 2 ? "complex pair" : "pair");
 
   const rebuild = (values) => {
     inputs = [];
@@ -177,8 +184,8 @@ export function eigenvalueEditor({ name, get, set }) {
     values.forEach(([, im], k) => {
       if (im < 0) return;
       list.append(im > 0 ? pair(k) : single(k));
-      const next = values[k + 1];
-      if (im === 0 && next && next[1] === 0 && values.length <= 3) list.append(pairing(k));
+      const before = values[k - 1];
+      if (im === 0 && before && before[1] === 0) list.append(pairing(values, k - 1));
     });
     error.hidden = true;
   };
@@ -250,7 +257,8 @@ function fateWords({ kind, Q, K, V }, A, { positive, zero }) {
   const turned = la.equal(V, la.scaled(la.identity(d), V[0][0])) ? Math.sign(V[0][0]) : 0;
   if (kind === "softmax" && turned) {
     const grows = turned > 0 ? positive : d - positive - zero;
-    return grows ? "V is a multiple of I: a Gaussian of full rank blows up in finite time."
+    return grows
+      ? "V is a multiple of I: a Gaussian of full rank blows up in finite time (finitely many tokens do not)."
       : `V is a multiple of I: a Gaussian of full rank converges to rank ${zero}.`;
   }
   if (kind === "sinkhorn" || (kind === "l2" && la.rank(K) === d)) return "A Gaussian lives for all times.";

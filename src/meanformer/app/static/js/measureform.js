@@ -25,15 +25,18 @@ const with_ = (experiment, changes) => {
 const number = (x) => (Number.isFinite(x) ? x : undefined);
 
 /** The controls of the tokens: law, number, dimension, weights, seed. */
-export function tokenControls(form, { d: dimensions, limits }) {
-  const own = (name, rest) => numberField(form, { name, path: ["measure", name], get: ({ measure }) => number(measure[name]),
+export function tokenControls(form, { dimensions, limits }) {
+  const usual = { low: -1, high: 1, radius: 1 };
+  const own = (name, rest) => numberField(form, { name, path: ["measure", name],
+    get: ({ measure }) => number(measure[name] ?? usual[name]),
     set: (experiment, value) => with_(experiment, { [name]: value }), ...rest });
   const law = selectField(form, { name: "law", label: "Law", path: ["measure", "kind"], options: LAWS,
     get: ({ measure }) => measure.kind, set: withLaw });
   const count = numberField(form, { name: "n", label: "Tokens n", path: ["measure", "n"], low: 1, high: limits.n,
     whole: true, slider: { low: 2, high: limits.n, log: true }, visible: ({ measure }) => measure.kind !== "points",
     get: ({ measure }) => measure.n, set: withCount });
-  const size = segmentedField(form, { name: "d", label: "Dimension d", path: ["measure", "d"], get: dimension,
+  const chosen = dimensions.length > 5 ? selectField : segmentedField;
+  const size = chosen(form, { name: "d", label: "Dimension d", path: ["measure", "d"], get: dimension,
     options: Object.fromEntries(dimensions.map((d) => [d, String(d)])), visible: () => dimensions.length > 1,
     set: (experiment, d) => withDimension(experiment, Number(d)) });
   return [
@@ -49,9 +52,9 @@ export function tokenControls(form, { d: dimensions, limits }) {
       get: ({ measure }) => measure.weighting || "equal", visible: ({ measure }) => !measure.weights,
       set: (experiment, word) => with_(experiment, { weighting: word === "equal" ? undefined : word }) }),
     seedField(form),
-    checkField(form, { name: "centre", label: "Centre: subtract the mean", path: ["measure", "centre"],
+    checkField(form, { name: "centre", label: "Centre at 0", path: ["measure", "centre"],
       get: ({ measure }) => measure.centre, set: (experiment, on) => with_(experiment, { centre: on || undefined }) }),
-    checkField(form, { name: "sphere", label: "On the unit sphere, as layer norm has it", path: ["measure", "project"],
+    checkField(form, { name: "sphere", label: "On the unit sphere", path: ["measure", "project"],
       visible: (experiment) => dimension(experiment) > 1, set: withSphere,
       get: ({ flow, layers }) => Boolean((flow || layers || {}).space) }),
   ];
@@ -61,8 +64,7 @@ function covariance(form) {
   const id = freshId("error");
   const get = () => form.get().measure.cov;
   const grid = matrixGrid({ name: "covariance", get, errorId: id, tell: (words) => made.fail(words),
-    // A covariance is symmetric: the entry across the diagonal follows.
-    set: (M) => form.set(with_(form.get(), { cov: M.map((row, i) => row.map((x, j) => symmetric(get(), M, x, i, j))) })) });
+    set: (M) => form.set(with_(form.get(), { cov: mirrored(get(), M) })) });
   const made = field({ label: "Covariance", path: ["measure", "cov"], visible: is("normal") }, grid.node, [grid.node]);
   made.node.querySelector(".error").id = id;
   const refresh = (experiment) => {
@@ -73,15 +75,16 @@ function covariance(form) {
   return { ...made, refresh };
 }
 
-const symmetric = (before, M, x, i, j) => (before[j][i] !== M[j][i] ? M[j][i] : x);
+/** A covariance is symmetric: what was changed in it is copied across the diagonal. */
+const mirrored = (before, M) => M.map((row, i) => row.map((x, j) => (before[j][i] !== M[j][i] ? M[j][i] : x)));
 
 function petalControls(form) {
   const rebuilt = (experiment, count, radius) => with_(experiment, petals(count, dimension(experiment), radius));
   const radius = ({ measure }) => Number(Math.max(...measure.means.map((mean) => Math.hypot(...mean))).toPrecision(4));
   const visible = is("mixture");
   return [
-    numberField(form, { name: "petals", label: "Petals", path: ["measure", "means"], low: 1, high: 12, whole: true, visible,
-      slider: { low: 1, high: 12 }, get: ({ measure }) => measure.means?.length,
+    numberField(form, { name: "petals", label: "Petals", path: ["measure", "means"], low: 1, high: 12, whole: true,
+      visible, slider: { low: 1, high: 12 }, get: ({ measure }) => measure.means?.length,
       set: (experiment, count) => rebuilt(experiment, count, radius(experiment) || 1) }),
     numberField(form, { name: "petal-radius", label: "Their distance", path: ["measure", "covs"], low: 0.01, high: 1000,
       visible, get: (experiment) => experiment.measure.means && radius(experiment),
@@ -149,7 +152,8 @@ export function densityControls(form, { limits }) {
   const of = (...kinds) => (experiment) => kinds.includes(law(experiment).kind);
   const scalar = (M) => number(Array.isArray(M) ? M.flat(2)[0] : M);
   const plain = (name, label, rest) => numberField(form, { name, label, path: ["measure", "of", name],
-    get: (experiment) => scalar(law(experiment)[name]), set: (experiment, x) => change(experiment, { [name]: x }), ...rest });
+    get: (experiment) => scalar(law(experiment)[name]), set: (experiment, x) => change(experiment, { [name]: x }),
+    ...rest });
   return [
     selectField(form, { name: "law", label: "Law", path: ["measure", "of"], options: DENSITIES,
       get: (experiment) => law(experiment).kind, set: (experiment, kind) => with_(experiment, { of: STARTS[kind] }) }),
@@ -172,8 +176,8 @@ export function densityControls(form, { limits }) {
       size: (experiment) => law(experiment).means.length, positive: true }),
     plain("low", "From", { visible: of("cube") }),
     plain("high", "To", { visible: of("cube") }),
-    numberField(form, { name: "cells", label: "Cells", path: ["measure", "cells"], low: 10, high: limits.cells, whole: true,
-      slider: { low: 50, high: 2000, log: true }, get: ({ measure }) => measure.cells ?? 300,
+    numberField(form, { name: "cells", label: "Cells", path: ["measure", "cells"], low: 10, high: limits.cells,
+      whole: true, slider: { low: 50, high: 2000, log: true }, get: ({ measure }) => measure.cells ?? 300,
       set: (experiment, cells) => with_(experiment, { cells }) }),
   ];
 }

@@ -25,7 +25,7 @@ export function momentBar(root, span, changed) {
     const [first, last] = span();
     return share() <= 0 ? 0 : first * (last / first) ** share();
   };
-  const words = () => (clock === "time" ? `t = ${formatNumber(time(), 3)}` : `${Math.round(100 * share())} % of the way`);
+  const words = () => (clock === "time" ? `t = ${formatNumber(time(), 3)}` : `${Math.round(100 * share())} %`);
   player.timeWords = words;
 
   return {
@@ -37,7 +37,7 @@ export function momentBar(root, span, changed) {
     /** Play the paths once, unless the reader has moved the time or wants no motion. */
     begin() {
       if (player.recording) player.changed();
-      else player.load({ total: FRAMES, count: FRAMES, discrete: false, end: {}, t1: 1, placeOf: (s) => s * (FRAMES - 1) });
+      else player.load({ total: FRAMES, count: FRAMES, discrete: false, end: {}, t1: 1 });
     },
     seek: (s) => player.seek(s * (FRAMES - 1)),
   };

@@ -64,7 +64,7 @@ async function runsDialog(context) {
     words.textContent = found.length ? "" : "No run folder fits.";
     append(clear(list), found.map((run) => h("li", {}, runButton(run, () => {
       dialog.close();
-      context.replay(run.name, run.kind);
+      context.replay(run.name);
     }))));
   };
   filter.addEventListener("input", show);

@@ -1,11 +1,12 @@
 // What is drawn over and under the tokens: hull, circles of the radius and its bound, starts, numbers of clusters.
 
+import { formatNumber } from "./dom.js";
 import { theme } from "./theme.js";
 import { clusterColour } from "./colours.js";
 import { hullOf } from "./hull.js";
 
 const MOST_STARTS = 2000;
-const MOST_NUMBERS = 40;
+const MOST_NUMBERS = 12;
 const startHulls = new WeakMap(); // by the array of the start: it does not change while a run plays
 
 /** The convex hull now (line) and at the start (dotted), for two shown coordinates. */
@@ -42,10 +43,14 @@ export function drawCircles(pen, recording, place, camera, project) {
     ["bound", "bound on R(t)", palette[1], [6, 4], -0.5],
   ];
   const [x, y, near] = project(0, 0, 0);
+  const outsideWords = [];
   if (!Number.isFinite(near)) return;
   for (const [name, words, colour, dash, angle] of circles) {
-    const radius = recording.curveAt(name, place) * camera.scale[0] * near;
-    if (!(radius > 0 && radius < 1e5)) continue;
+    const value = recording.curveAt(name, place);
+    const radius = value * camera.scale[0] * near;
+    const farthest = Math.hypot(Math.max(x, camera.width - x), Math.max(y, camera.height - y));
+    if (radius > farthest) outsideWords.push([`${words} = ${formatNumber(value, 3)}: outside the view`, colour]);
+    if (!(radius > 0 && radius <= farthest)) continue;
     pen.beginPath();
     pen.arc(x, y, radius, 0, 2 * Math.PI);
     pen.strokeStyle = colour;
@@ -55,6 +60,11 @@ export function drawCircles(pen, recording, place, camera, project) {
     pen.setLineDash([]);
     named(pen, words, [x + radius * Math.cos(angle), y + radius * Math.sin(angle)], font, colour);
   }
+  outsideWords.forEach(([words, colour], k) => {
+    const middle = camera.inset.left + 6 + (pen.measureText(words).width + 8) / 2;
+    named(pen, words, [Math.max(middle, camera.inset.left + 110), camera.height - camera.inset.bottom - 14 - 18 * k],
+      font, colour);
+  });
 }
 
 /** In one dimension: the curves of R and of the bound, up and down, against the time. */
@@ -129,11 +139,11 @@ export function drawNumbers(pen, recording, place, camera, project, shown) {
   const taken = [];
   const time = recording.timeAt(place);
   sums.forEach((sum, k) => {
-    if (sizes[k] < 2 && recording.n > 60) return;
+    if (sizes[k] < 0.015 * recording.n) return; // single tokens among many need no number
     const [x, y] = project(...shown.map((c, axis) => (c === "t" ? time : sum[axis] / sizes[k])));
     if (!(x > -20 && x < camera.width + 20 && y > -20 && y < camera.height + 20)) return;
     const at = [x + 13, y - 12];
-    if (taken.some((other) => Math.hypot(other[0] - at[0], other[1] - at[1]) < 15)) return;
+    if (taken.some((other) => Math.hypot(other[0] - at[0], other[1] - at[1]) < 19)) return;
     taken.push(at);
     named(pen, String(k + 1), at, font, ink, true);
     pen.strokeStyle = clusterColour(k);

@@ -206,7 +206,9 @@ class Player {
     const { recording } = this;
     if (!recording) return "t = 0";
     if (recording.discrete) return `layer ${Math.round(place)} of ${this.total - 1}`;
-    const digits = Math.abs(recording.t1) >= 100 ? 1 : 2;
+    const reached = recording.end && recording.times ? recording.times[recording.count - 1] : recording.t1;
+    const span = Math.abs(reached - recording.t0) || 1;
+    const digits = Number.isFinite(span) ? clamp(2 - Math.floor(Math.log10(span)), 0, 9) : 2;
     const end = Number.isFinite(recording.t1) ? ` of ${formatNumber(recording.t1)}` : "";
     return `t = ${recording.timeAt(place).toFixed(digits)}${end}`;
   }
@@ -217,7 +219,7 @@ const SHAPES = {
   pause: ["M4.5 3.5 H6.8 V12.5 H4.5 Z M9.2 3.5 H11.5 V12.5 H9.2 Z", true],
   back: ["M11 4 L6 8 L11 12 M4.5 4 V12", false],
   forward: ["M5 4 L10 8 L5 12 M11.5 4 V12", false],
-  loop: ["M4 9.5 V8 A3 3 0 0 1 7 5 H12 M10 3 L12 5 L10 7 M12 7 V8.5 A3 3 0 0 1 9 11.5 H4 M6 9.5 L4 11.5 L6 13.5", false],
+  loop: ["M4 9 V8 A3 3 0 0 1 7 5 H12 M10 3 L12 5 L10 7 M12 7 V8 A3 3 0 0 1 9 11 H4 M6 9 L4 11 L6 13", false],
 };
 
 /** A sign of 16 x 16, drawn in the colour of the text. */

@@ -87,7 +87,7 @@ class GlPoints {
     this.ready = true;
   }
 
-  /** n tokens of dimension d; `shown`: which coordinates are the axes, "t" for the time; sizes relative to 1 or null. */
+  /** n tokens of dimension d; `shown`: coordinates that are axes, "t" for the time; `sizes` relative to 1, or null. */
   setCloud({ n, d, shown, sizes = null }) {
     Object.assign(this, { n, d, shown, sizes });
   }

@@ -21,11 +21,19 @@ export class Recording {
     this.boxes = [];
     this.curves = {};
     this.energyName = null;
-    this.energyAsked = false;
+    this.complete = false;
     this.outcome = null;
     this.end = null;
     this.labels = null;
     this.clusters = null;
+  }
+
+  /** Until its own clusters are known, a run has the colours of the one before, so that small changes do not flicker. */
+  inherit(before) {
+    if (before && before.n === this.n && !this.clusters) {
+      this.labels = before.labels;
+      this.clusters = before.clusters;
+    }
   }
 
   /** How many frames have arrived. */
@@ -66,7 +74,7 @@ export class Recording {
       for (let k = 0; k < curve.data.length; k++) this.curves[name][first + k] = Number(curve.data[k]);
     }
     if ("energy_name" in answer) {
-      this.energyAsked = true; // whether the server has looked for an energy; there may be none
+      this.complete = true; // the energy is the last thing that is told, even if there is none
       this.energyName = answer.energy_name;
     }
   }
@@ -75,10 +83,8 @@ export class Recording {
     this.end = answer;
     this.outcome = answer.outcome || null;
     const { labels } = answer.arrays;
-    if (labels) {
-      this.labels = labels.data;
-      this.clusters = groups(this.labels, this.n);
-    }
+    this.labels = labels ? labels.data : null;
+    this.clusters = labels ? groups(this.labels, this.n) : null;
   }
 
   /** The frame before a place u in [0, count - 1], the one after, and the share of the way between them. */

@@ -94,7 +94,7 @@ export class Runner {
   ended(answer) {
     this.done();
     if (answer.say === "refused" || answer.say === "failed") this.handlers.onProblem(answer);
-    else if (answer.say === "start") this.handlers.onProblem({ words: "This run is a density; its own view shows it." });
+    else if (answer.say === "start") this.handlers.onProblem({ words: "This is the run of a density: see its view." });
   }
 
   /** The run is over; but its slot still listens, as costly curves follow the end. */

@@ -1,11 +1,16 @@
 // The eigenvalues of one covariance over time, both axes logarithmic, with their slopes.
 
 import { fitCanvas, formatNumber, h } from "./dom.js";
+import { ticks } from "./camera.js";
+import { growsExponentially } from "./fates.js";
 import { faded, theme } from "./theme.js";
 
-const EDGE = { left: 52, right: 16, top: 12, bottom: 34 };
+const EDGE = { left: 52, right: 16, top: 24, bottom: 34 };
 const FLOOR = 1e-30; // of the largest eigenvalue: what is below is round-off
-const LINES = [{ name: "λ₁", key: "high", colour: 0, dash: [] }, { name: "λ₂", key: "low", colour: 1, dash: [7, 3] }];
+const LINES = [
+  { name: "λ₁", key: "high", colour: 0, dash: [] },
+  { name: "λ₂", key: "low", colour: 1, dash: [7, 3] },
+];
 
 /** The picture of the selected path of `scene`, or of the first; `now(i)` tells its present time. */
 export function spectrumPicture(scene, now) {
@@ -27,15 +32,17 @@ export function spectrumPicture(scene, now) {
 }
 
 function wordsOf(path, i) {
-  const ends = LINES.map(({ name, key }) => `${name} from ${formatNumber(path[key][0], 3)} to ${formatNumber(lastOf(path[key]), 3)}`);
+  const text = (value) => formatNumber(value, 3);
+  const ends = LINES.map(({ name, key }) => `${name} from ${text(path[key][0])} to ${text(lastOf(path[key]))}`);
   return `Eigenvalues of start ${i + 1} over time: ${ends.join("; ")}`;
 }
 
 const lastOf = (values) => values.findLast((value) => Number.isFinite(value) && value > 0) ?? 0;
 
-// The axis of times: log t, or for a blow-up log of the time left, which runs to the right as time does.
+// The axis of times: log t; for a blow-up log of the time left, to the right; for exponential growth t itself.
 function clockOf(path) {
   const { kind, time, error } = path.fate;
+  if (growsExponentially(path.fate)) return { keep: path.times.map((_, k) => k), places: path.times, linear: true };
   if (kind !== "BLEW_UP") return { ...logPlaces(path), left: false };
   // So near to t* that t* itself is not known well enough, nothing can be drawn.
   const least = Math.max(4 * (error > 0 ? error : 0), 1e-14 * time);
@@ -59,9 +66,9 @@ function drawSpectrum(ctx, path, number, time, width, height) {
   const [first, last] = [places[0] ?? 1, places.at(-1) ?? 1];
   const [low, high] = valueRange(path, keep);
   const [wide, tall] = [width - EDGE.left - EDGE.right, height - EDGE.top - EDGE.bottom];
-  const whole = Math.log(last / first) || 1;
+  const along = clock.linear ? (place) => place - first : (place) => Math.log(place / first);
   const axes = {
-    x: (place) => EDGE.left + (wide * Math.log(place / first)) / whole,
+    x: (place) => EDGE.left + (wide * along(place)) / (along(last) || 1),
     y: (v) => EDGE.top + tall * (1 - Math.log(v / low) / Math.log(high / low)),
     first, last, low, high, width, height,
   };
@@ -126,12 +133,21 @@ export function tailSlope(path, key, { keep, places }) {
   return Math.abs(slope(a, b) - slope(b, c)) < 0.08 ? slope(b, c) : null;
 }
 
+// d log value / dt over the last tenth of the time.
+function tailRate(path, key) {
+  const end = path.times.findLastIndex((_, k) => isGood(path, key, k));
+  const k = path.times.findIndex((time) => time >= 0.9 * path.times[end]);
+  const before = Math.min(k, end - 1);
+  return before < 0 ? NaN : Math.log(path[key][end] / path[key][before]) / (path.times[end] - path.times[before]);
+}
+
 // Beside the end of each line: its limit, or its slope.
 function lineWords(path, { name, key }, clock) {
-  const slope = path.fate.kind === "DIVERGED" ? null : tailSlope(path, key, clock);
+  if (clock.linear) return `${name}: rate ${formatNumber(tailRate(path, key), 3)}`;
+  const slope = tailSlope(path, key, clock);
   if (slope === null) return name;
   if (Math.abs(slope) < 0.03) return `${name} → ${formatNumber(lastOf(path[key]), 3)}`;
-  return `${name}  slope ${formatNumber(slope, 2)}`;
+  return `${name}: slope ${formatNumber(slope, 2)}${clock.left ? " in t* − t" : ""}`;
 }
 
 function placeLabels(ctx, path, number, clock, axes, colours) {
@@ -143,9 +159,13 @@ function placeLabels(ctx, path, number, clock, axes, colours) {
     const k = clock.keep.findLast((index) => isGood(path, line.key, index));
     if (k === undefined) continue;
     const words = lineWords(path, line, clock);
+    // Above a line that rises, below one that falls: beside its end there is room there.
     const at = axes.y(path[line.key][k]);
-    let y = at < EDGE.top + 30 ? at + 14 : at - 12;
-    if (used.some((other) => Math.abs(other - y) < 16)) y = at + 14;
+    const farther = (_, i) => axes.x(clock.places[i]) < axes.width - EDGE.right - 50;
+    const before = clock.keep.findLast(farther) ?? clock.keep[0];
+    const falls = isGood(path, line.key, before) && axes.y(path[line.key][before]) < at - 6;
+    let y = falls ? Math.min(at + 14, axes.height - EDGE.bottom - 8) : at - 12;
+    if (used.some((other) => Math.abs(other - y) < 16)) y = falls ? at - 14 : at + 14;
     used.push(y);
     const wide = ctx.measureText(words).width;
     ctx.fillStyle = faded(colours.card, 0.8);
@@ -156,11 +176,11 @@ function placeLabels(ctx, path, number, clock, axes, colours) {
   ctx.fillStyle = colours.soft;
   ctx.font = `12px ${colours.font}`;
   ctx.textAlign = "left";
-  ctx.fillText(`start ${number + 1}`, EDGE.left + 8, EDGE.top + 8);
+  ctx.fillText(`start ${number + 1}`, EDGE.left + 4, EDGE.top - 12);
 }
 
-const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
-const power = (k) => `10${String(k).replace(/[-\d]/g, (letter) => SUPERSCRIPTS[letter])}`;
+const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+const power = (k) => `10${String(k).replace("-", "⁻").replace(/\d/g, (digit) => SUPERSCRIPTS[digit])}`;
 
 // Ticks of a logarithmic axis with at most `most` names: powers of ten, or 1, 2, 5 of each where there are few.
 function logTicks(low, high, most) {
@@ -192,8 +212,11 @@ function drawAxes(ctx, axes, clock, colours) {
   ctx.textAlign = "center";
   ctx.textBaseline = "top";
   const ends = [Math.min(first, last), Math.max(first, last)];
-  const times = logTicks(...ends, Math.max(2, (width - EDGE.left) / 60)).filter(([t]) => clock.left || x(t) > EDGE.left + 22);
-  for (const [place, words] of clock.left ? times : [[first, "0"], ...times]) {
+  const many = Math.max(2, (width - EDGE.left) / 60);
+  const times = clock.linear
+    ? ticks(...ends, many).map((t) => [t, formatNumber(t, 3)])
+    : logTicks(...ends, many).filter(([t]) => clock.left || x(t) > EDGE.left + 22);
+  for (const [place, words] of clock.left || clock.linear ? times : [[first, "0"], ...times]) {
     stroke(ctx, x(place), bottom, x(place), bottom + 4);
     ctx.fillText(words, Math.min(x(place), width - 14), bottom + 6);
   }

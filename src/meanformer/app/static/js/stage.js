@@ -1,6 +1,6 @@
 // One picture of tokens: the camera, axes, points, what is drawn around them, and what the pointer does.
 
-import { clamp, fitCanvas, formatNumber, h } from "./dom.js";
+import { clamp, fitCanvas, h } from "./dom.js";
 import { onThemeChange, theme, toRgb } from "./theme.js";
 import { Camera } from "./camera.js";
 import { axisName, boxAxes, flatAxes } from "./axes.js";
@@ -8,7 +8,7 @@ import { createPoints } from "./points.js";
 import { tokenColours } from "./colours.js";
 import { drawCircles, drawEnvelopes, drawHulls, drawNumbers, drawStarts, named } from "./overlays.js";
 import { Trails } from "./trails.js";
-import { attachGestures, nearestToken } from "./gestures.js";
+import { StageHand } from "./stagehand.js";
 
 const INSET = { left: 46, right: 0, top: 0, bottom: 26 };
 const BARE = { left: 0, right: 0, top: 0, bottom: 0 };
@@ -24,11 +24,13 @@ export function createStage(root, options = {}) {
   return new Stage(root, options);
 }
 
-class Stage {
+class Stage extends StageHand {
   constructor(root, options) {
+    super();
     const { bare = false, camera = new Camera(), testid = "stage", label = "Picture of the tokens" } = options;
     this.options = options;
     Object.assign(this, { bare, camera, display: {}, place: 0, selected: -1, hovered: -1, dragging: -1 });
+    this.dragAt = null;
     this.recording = null;
     this.shown = [0, 1];
     this.byHand = false; // whether the reader moved the camera: then it is not fitted
@@ -47,16 +49,6 @@ class Stage {
     this.listen();
     new ResizeObserver(() => this.redraw()).observe(this.node);
     onThemeChange(() => this.recolour());
-  }
-
-  buildTools() {
-    const button = (sign, words, onclick, testid) =>
-      h("button", { type: "button", class: "small", "aria-label": words, title: words, onclick, dataset: { testid } }, sign);
-    this.axesTools = h("span", { class: "stage-axes" });
-    this.tools.append(this.axesTools,
-      button("+", "Zoom in", () => this.zoom(1.3), "zoom-in"),
-      button("−", "Zoom out", () => this.zoom(1 / 1.3), "zoom-out"),
-      button("Fit", "Fit the view to the run, or to each frame, as chosen below", () => this.refit(), "fit"));
   }
 
   /** Another run. The camera stays where the reader put it, unless the dimension is another one. */
@@ -83,27 +75,6 @@ class Stage {
     this.redraw();
   }
 
-  offerAxes() {
-    if (this.bare) return;
-    const d = this.recording ? this.recording.d : 2;
-    this.axesTools.replaceChildren();
-    if (d < 3) return;
-    const third = this.shown.length > 2 ? this.shown[2] : -1;
-    const names = Array.from({ length: d }, (_, c) => [c, axisName(c, this.recording)]);
-    [0, 1, 2].forEach((axis) => {
-      const chosen = axis < 2 ? this.shown[axis] : third;
-      const others = [this.shown[0], this.shown[1], third].filter((_, k) => k !== axis);
-      const free = names.filter(([c]) => !others.includes(c));
-      const choices = axis < 2 ? free : [...free, [-1, "flat"]];
-      this.axesTools.append(h("select", { "aria-label": `Axis ${axis + 1}`, value: String(chosen),
-        onchange: (event) => {
-          const next = [this.shown[0], this.shown[1], third];
-          next[axis] = Number(event.target.value);
-          this.setShown(next[2] < 0 ? next.slice(0, 2) : next);
-        } }, choices.map(([c, name]) => h("option", { value: String(c) }, name))));
-    });
-  }
-
   setDisplay(display) {
     const before = this.display;
     this.display = display;
@@ -120,6 +91,8 @@ class Stage {
 
   /** Show a place of the run, at once: the player calls this once per animation frame. */
   show(place) {
+    // What the readout says is of another moment.
+    if (place !== this.place && this.dragging < 0) this.readout.hidden = true;
     this.place = place;
     this.render();
   }
@@ -183,15 +156,13 @@ class Stage {
 
   drawUnder(pen) {
     const { camera, recording, shown, display, place } = this;
-    const names = shown.map((c) => axisName(c, recording || { d: 2 }));
-    if (camera.solid) {
-      if (recording) {
-        const box = this.display.fit === "frame" ? recording.boxAt(place) : recording.box();
-        const pick = (values) => shown.map((c) => values[c]);
-        boxAxes(pen, camera, { low: pick(box.low), high: pick(box.high) }, names, this);
-      }
-    } else flatAxes(pen, camera, names, this);
     if (!recording) return;
+    const names = shown.map((c) => axisName(c, recording));
+    if (camera.solid) {
+      const box = display.fit === "frame" ? recording.boxAt(place) : recording.box();
+      const pick = (values) => shown.map((c) => values[c]);
+      boxAxes(pen, camera, { low: pick(box.low), high: pick(box.high) }, names, this);
+    } else flatAxes(pen, camera, names, this);
     const project = camera.projector();
     pen.save();
     pen.beginPath();
@@ -265,8 +236,8 @@ class Stage {
       pen.stroke();
     }
     if (this.drawn < recording.n && recording.n && this.points.kind === "canvas" && recording.n > 5000) {
-      const words = `No WebGL here: ${this.drawn.toLocaleString("en")} of ${recording.n.toLocaleString("en")} tokens are drawn.`;
-      named(pen, words, [camera.width / 2, 14], font, soft);
+      const [drawn, all] = [this.drawn, recording.n].map((count) => count.toLocaleString("en"));
+      named(pen, `No WebGL here: ${drawn} of ${all} tokens are drawn.`, [camera.width / 2, 14], font, soft);
     }
   }
 
@@ -274,152 +245,6 @@ class Stage {
   position(i) {
     const { recording, place } = this;
     return this.shown.map((c) => (c === "t" ? recording.timeAt(place) : recording.coordinate(i, c, place)));
-  }
-
-  nearest(x, y) {
-    return this.recording ? nearestToken(this, x, y) : -1;
-  }
-
-  listen() {
-    const { camera, node } = this;
-    attachGestures(node, {
-      grabs: (x, y) => !this.bare && this.nearest(x, y) >= 0,
-      down: (x, y) => {
-        const i = this.bare ? -1 : this.nearest(x, y);
-        if (i >= 0) this.grab(i, x, y);
-      },
-      drag: (dx, dy, x, y) => {
-        if (this.dragging >= 0) this.dragBy(dx, dy, x, y);
-        else {
-          if (camera.solid) camera.orbit(dx, dy);
-          else camera.pan(dx, dy);
-          this.moved();
-        }
-      },
-      up: () => this.release(),
-      pinch: (factor, x, y) => this.zoom(factor, x, y),
-      hover: (x, y) => this.hover(x, y),
-      leave: () => this.hover(-100, -100),
-    });
-    node.addEventListener("keydown", (event) => this.key(event));
-  }
-
-  hover(x, y) {
-    if (this.hoverRequest) return;
-    this.hoverRequest = requestAnimationFrame(() => {
-      this.hoverRequest = null;
-      const i = this.nearest(x, y);
-      if (i !== this.hovered || i >= 0) this.tell(i, x, y);
-      if (i !== this.hovered) this.redraw();
-      this.hovered = i;
-      this.node.classList.toggle("over-token", i >= 0);
-    });
-  }
-
-  /** The token under the pointer, in words. */
-  tell(i, x, y) {
-    this.readout.hidden = i < 0;
-    if (i < 0) return;
-    this.readout.textContent = this.tokenWords(i);
-    const [width, height] = [this.readout.offsetWidth, this.readout.offsetHeight];
-    this.readout.style.left = `${clamp(x + 14, 4, Math.max(4, this.camera.width - width - 4))}px`;
-    this.readout.style.top = `${y + 16 + height > this.camera.height ? Math.max(4, y - height - 10) : y + 16}px`;
-  }
-
-  tokenWords(i) {
-    const { recording, place } = this;
-    const coordinates = Array.from({ length: recording.d }, (_, c) => formatNumber(recording.coordinate(i, c, place), 3));
-    const parts = [`Token ${i + 1}: (${coordinates.join(", ")})`];
-    if (!recording.equalWeights) parts.push(`weight ${formatNumber(recording.weights[i], 3)}`);
-    if (recording.positions) parts.push(`position ${formatNumber(recording.positions[i], 3)}`);
-    const received = recording.receivedAt(place);
-    if (received) parts.push(`attention received ${formatNumber(received[i], 3)} × average`);
-    if (recording.clusters && recording.labels[i] >= 0)
-      parts.push(`cluster ${recording.clusters.rank.get(recording.labels[i]) + 1} at the end`);
-    return parts.join(" · ");
-  }
-
-  /** Take a token, if tokens can be moved now; else choose it and say why it stays. */
-  grab(i, x, y) {
-    this.selected = i;
-    this.tell(i, x, y);
-    const why = this.options.canDrag ? this.options.canDrag() : "";
-    if (why === "") this.dragging = i;
-    else if (why && this.options.status) this.options.status(why);
-    this.redraw();
-  }
-
-  dragBy(dx, dy, x, y) {
-    const near = this.camera.projector()(...this.position(this.dragging))[2];
-    this.move(this.dragging, this.camera.step(dx, dy, near), "move");
-    this.tell(this.dragging, x, y);
-  }
-
-  /** Move a token by a step along the shown axes. */
-  move(i, step, phase) {
-    const { recording } = this;
-    const coordinates = Array.from({ length: recording.d }, (_, c) => recording.start[i * recording.d + c]);
-    this.shown.forEach((c, axis) => {
-      if (c !== "t") coordinates[c] += step[axis];
-    });
-    recording.moveStart(i, coordinates);
-    this.redraw();
-    this.options.onDrag(i, coordinates, phase);
-  }
-
-  release() {
-    if (this.dragging < 0) return;
-    const i = this.dragging;
-    this.dragging = -1;
-    this.move(i, [0, 0, 0], "end");
-  }
-
-  key(event) {
-    if (event.target !== this.node) return;
-    const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-    const views = { a: [1, 0], d: [-1, 0], w: [0, 1], s: [0, -1] };
-    const plain = !event.ctrlKey && !event.metaKey && !event.altKey;
-    if (plain && ["+", "="].includes(event.key)) this.zoom(1.25);
-    else if (plain && ["-", "_"].includes(event.key)) this.zoom(0.8);
-    else if (plain && event.key === "0") this.refit();
-    else if (plain && ["[", "]"].includes(event.key)) this.choose(event.key === "]" ? 1 : -1);
-    else if (plain && event.shiftKey && arrows[event.key]) this.nudge(arrows[event.key]);
-    else if (plain && views[event.key]) this.look(views[event.key]);
-    else {
-      if (this.options.onKey) this.options.onKey(event);
-      return;
-    }
-    event.preventDefault();
-  }
-
-  look([dx, dy]) {
-    if (this.camera.solid) this.camera.orbit(20 * dx, 20 * dy);
-    else this.camera.pan(40 * dx, 40 * dy);
-    this.moved();
-  }
-
-  choose(by) {
-    if (!this.recording || this.bare) return;
-    const { n } = this.recording;
-    this.selected = (((this.selected < 0 && by < 0 ? 0 : this.selected) + by) % n + n) % n;
-    this.live.textContent = this.tokenWords(this.selected);
-    const [x, y] = this.camera.projector()(...this.position(this.selected));
-    this.tell(this.selected, x, y);
-    this.redraw();
-  }
-
-  nudge([dx, dy]) {
-    if (this.selected < 0 || !this.recording) return;
-    const why = this.options.canDrag ? this.options.canDrag() : "";
-    if (why !== "") {
-      if (why && this.options.status) this.options.status(why);
-      return;
-    }
-    const pixels = Math.min(this.camera.width, this.camera.height) / 100;
-    this.move(this.selected, this.camera.step(dx * pixels, dy * pixels), "end");
-    this.live.textContent = this.tokenWords(this.selected);
-    const [x, y] = this.camera.projector()(...this.position(this.selected));
-    this.tell(this.selected, x, y);
   }
 
   /** What is seen, on one canvas; drawn now, as a canvas of WebGL forgets its picture. */

@@ -51,7 +51,7 @@ function shortened(pen, text, room) {
 
 /** The picture of the Tokens view. */
 export function picture({ stage, recording, player, outcome }) {
-  const title = recording ? outcome.textContent || recording.summary : "meanformer";
+  const title = recording ? outcome.firstChild?.textContent || recording.summary : "meanformer";
   return composed([{ stage, title }], { title, time: player.timeWords(player.shown) });
 }
 
@@ -60,13 +60,14 @@ export function tableOf(recording) {
   const { n, d, rescaled } = recording;
   const letter = rescaled ? "z" : "x";
   const columns = ["time", "token", ...Array.from({ length: d }, (_, c) => `${letter}${c + 1}`), "weight"];
-  if (recording.labels) columns.push("cluster_at_the_end");
+  if (recording.end && recording.labels) columns.push("cluster_at_the_end");
+  const place = (label) => (label < 0 ? "" : recording.clusters.rank.get(label) + 1);
+  const cluster = (i) => (recording.end && recording.labels ? [place(recording.labels[i])] : []);
   function* rows() {
     for (let k = 0; k < recording.count; k++) {
       for (let i = 0; i < n; i++) {
-        const row = [recording.times[k], i + 1, ...recording.exact[k].subarray(i * d, (i + 1) * d), recording.weights[i]];
-        if (recording.labels) row.push(recording.labels[i] < 0 ? "" : recording.clusters.rank.get(recording.labels[i]) + 1);
-        yield row;
+        const point = recording.exact[k].subarray(i * d, (i + 1) * d);
+        yield [recording.times[k], i + 1, ...point, recording.weights[i], ...cluster(i)];
       }
     }
   }

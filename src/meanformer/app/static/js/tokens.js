@@ -8,6 +8,7 @@ import { legendOf } from "./colours.js";
 import { createDisplayBar } from "./displaybar.js";
 import { movedMeasure } from "./dragging.js";
 import { experimentForm } from "./form.js";
+import { outcomeWords } from "./outcomes.js";
 import { createPlayer } from "./player.js";
 import { Runner } from "./runner.js";
 import { createStage } from "./stage.js";
@@ -24,6 +25,7 @@ export function mount(root, context) {
 class TokensView {
   constructor(root, context) {
     Object.assign(this, { context, visible: false, asked: null, folder: null, recording: null, waiting: null });
+    this.moved = null; // the token that is moved by hand: runs from where it was before still arrive
     this.build(root);
     this.runner = new Runner(context.socket, SLOT, {
       onBusy: (words, share) => this.busy(words, share),
@@ -44,14 +46,16 @@ class TokensView {
 
   build(root) {
     this.formRoot = h("div", { class: "form" });
-    this.outcome = h("p", { class: "words tokens-outcome", dataset: { testid: "outcome" }, "aria-live": "polite" });
+    this.outcome = h("p", { class: "words tokens-outcome", dataset: { testid: "outcome" }, "aria-live": "polite" },
+      "Waiting for the first frames.");
     this.badge = h("span", { class: "badge", hidden: true, dataset: { testid: "clusters" } });
     this.cancelButton = h("button", { type: "button", class: "small", hidden: true, dataset: { testid: "cancel" },
       onclick: () => this.cancel() }, "Cancel");
     this.error = h("p", { class: "error", role: "alert", dataset: { testid: "error" } });
     this.note = h("div", { class: "panel tokens-replay", hidden: true });
     this.pictures = h("div", { class: "pictures tokens-pictures" });
-    this.pictures.append(this.note, h("div", { class: "tokens-head" }, this.outcome, this.badge, this.cancelButton), this.error);
+    const head = h("div", { class: "tokens-head" }, this.outcome, this.badge, this.cancelButton);
+    this.pictures.append(this.note, head, this.error);
     root.append(this.formRoot, this.pictures);
     this.stage = createStage(this.pictures, {
       canDrag: () => this.whyNotDrag(),
@@ -76,7 +80,7 @@ class TokensView {
       get: () => getState().tokens.experiment,
       set: (experiment) => update(["tokens", "experiment"], experiment),
       d: [1, 2, 3, 4, 5, 6, 7, 8], measures: "tokens", dynamics: true, heads: true, view: "tokens",
-      context: this.context,
+      limits: this.context.socket.hello?.limits,
     });
   }
 
@@ -95,6 +99,7 @@ class TokensView {
       if (this.asked !== this.folder && this.visible) this.ask(this.folder, { do: "replay", folder: this.folder });
       return;
     }
+    if (this.moved && this.moved.measure !== tokens.experiment.measure) this.moved = null;
     const known = this.asked && this.asked.experiment === tokens.experiment;
     // A run that was asked for with more than is wanted now is good enough.
     if (known && wants.every((want) => this.asked.wants.includes(want))) return;
@@ -108,7 +113,7 @@ class TokensView {
   ask(asked, message) {
     this.asked = asked;
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.runner.ask(message), this.dragging ? 0 : 30);
+    this.timer = setTimeout(() => this.runner.ask(message), this.stage.dragging >= 0 ? 0 : 30);
   }
 
   // What the runner tells
@@ -130,7 +135,6 @@ class TokensView {
 
   begin(recording) {
     this.clearProblem();
-    if (this.dragging) recording.moveStart(...this.dragging);
     this.waiting = recording;
     // A reader who holds a time sees the old run until the new one has come so far, so that nothing jumps.
     clearTimeout(this.patience);
@@ -142,6 +146,8 @@ class TokensView {
     if (this.waiting !== recording) return;
     clearTimeout(this.patience);
     this.waiting = null;
+    if (this.moved) recording.moveStart(this.moved.i, this.moved.coordinates);
+    recording.inherit(this.recording);
     this.recording = recording;
     this.stage.setRecording(recording);
     this.player.load(recording);
@@ -166,13 +172,14 @@ class TokensView {
   ended(recording) {
     this.adopt(recording);
     this.grown(recording);
+    if (this.stage.dragging < 0 && !this.runner.busy) this.moved = null;
     this.stage.recolour();
     this.words();
     this.legend();
     this.hint();
     const { seconds } = recording.end;
     const took = Number.isFinite(seconds) ? ` Computed in ${formatNumber(seconds, 2)} s.` : "";
-    this.context.status(`${recording.summary || plural(recording.n, "token")}, ${plural(recording.count, "frame")}.${took}`);
+    this.context.status(`${plural(recording.n, "token")}, ${plural(recording.count, "frame")}.${took}`);
   }
 
   problem(answer) {
@@ -192,12 +199,16 @@ class TokensView {
   cancel() {
     this.runner.cancel();
     this.context.status("Cancelled. A change of the settings starts a new run.");
-    if (this.recording && !this.recording.end) this.words("Cancelled: the picture holds the frames that had arrived.");
+    if (!this.recording || this.recording.end) return;
+    this.recording.labels = this.recording.clusters = null;
+    this.stage.recolour();
+    this.words("Cancelled: the picture holds the frames that had arrived.");
   }
 
   words(text) {
     const { outcome, end, clusters } = this.recording;
-    this.outcome.textContent = text || (outcome ? sentence(outcome.words) : "Running.");
+    const [main, why] = text ? [text, ""] : outcome ? outcomeWords(outcome) : ["Running.", ""];
+    this.outcome.replaceChildren(main, why ? h("span", { class: "tokens-why" }, ` ${why}`) : "");
     this.outcome.classList.toggle("bad", Boolean(outcome && !outcome.ok));
     const count = end && (end.clusters ?? (clusters && clusters.sizes.length));
     this.badge.hidden = !Number.isFinite(count);
@@ -224,7 +235,9 @@ class TokensView {
     if (this.display.bound && this.recording.rescaled)
       this.legendLine.append(` ${words ? "· " : ""}R(t) and its bound are about x; the picture shows z = e`,
         h("sup", {}, "−tV"), "x, so the circles are left out: see the chart, or choose the plain frame.");
-    else if (this.grownBy && this.display.fit === "run")
+    if (this.display.hull && this.stage.shown.length !== 2)
+      this.legendLine.append(" · The hull is drawn in two dimensions: set the third axis to flat.");
+    if (this.grownBy && this.display.fit === "run")
       this.legendLine.append(` ${words ? "· " : ""}The cloud grows ${formatNumber(this.grownBy, 2)}-fold: `,
         h("button", { type: "button", class: "plain small", onclick: () => update(["display", "fit"], "frame") },
           "follow it"));
@@ -248,16 +261,16 @@ class TokensView {
   whyNotDrag() {
     const { recording } = this;
     if (!recording || this.folder !== null) return "A replay shows a run as it was: its tokens stay where they are.";
-    if (recording.n > MOST_DRAGGED) return `Tokens can be moved by hand if there are at most ${plural(MOST_DRAGGED, "token")}.`;
+    if (recording.n > MOST_DRAGGED) return `Only up to ${plural(MOST_DRAGGED, "token")} can be moved by hand.`;
     if (this.player.shown > 0) return "Tokens can be moved at the start: press Home, or go to the first frame.";
     return "";
   }
 
   dragged(i, coordinates) {
-    this.dragging = this.stage.dragging >= 0 ? [i, coordinates] : null;
     if (this.player.playing || !this.player.byHand) this.player.seek(0);
-    const { experiment } = getState().tokens;
-    update(["tokens", "experiment", "measure"], movedMeasure(experiment.measure, this.recording, i, coordinates));
+    const measure = movedMeasure(getState().tokens.experiment.measure, this.recording, i, coordinates);
+    this.moved = { i, coordinates, measure };
+    update(["tokens", "experiment", "measure"], measure);
   }
 
   // Replay of run folders
@@ -300,7 +313,8 @@ class TokensView {
 
   appear() {
     this.visible = true;
-    window.meanformer = Object.assign(window.meanformer || {}, { player: this.player, stage: this.stage, runner: this.runner });
+    const { player, stage, runner } = this;
+    window.meanformer = Object.assign(window.meanformer || {}, { player, stage, runner });
     this.follow(getState());
     this.stage.redraw();
   }
@@ -320,11 +334,6 @@ class TokensView {
     };
   }
 }
-
-const sentence = (words) => {
-  const text = words.charAt(0).toUpperCase() + words.slice(1);
-  return /[.!?]$/.test(text) ? text : `${text}.`;
-};
 
 /** The colours of ordered values, from low to high. */
 function scale() {

@@ -42,7 +42,8 @@ export class Trails {
     const project = camera.projector();
     const { recording } = this;
     const from = (i, c) => axisValue(recording, i, c, this.done);
-    const to = (i, c) => (c === "t" ? recording.timeAt(place) : c === undefined ? 0 : recording.coordinate(i, c, place));
+    const time = recording.timeAt(place);
+    const to = (i, c) => (c === "t" ? time : c === undefined ? 0 : recording.coordinate(i, c, place));
     this.strokes(pen, colours, (i) => {
       line(pen, project(...shown3(shown, (c) => from(i, c))), project(...shown3(shown, (c) => to(i, c))));
     });

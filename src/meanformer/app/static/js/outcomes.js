@@ -1,0 +1,26 @@
+// How a run ended, in words for the page.
+
+import { formatNumber } from "./dom.js";
+
+const WORDS = {
+  REACHED: (t) => [`Reached t = ${t}.`, false],
+  STOPPED: (t) => [`Stopped by a rule at t = ${t}.`, false],
+  STEP_TOO_SMALL: (t) => [`Blows up near t = ${t}.`, true],
+  NOT_FINITE: (t) => [`Blew up at t = ${t}.`, true],
+  STEP_LIMIT: (t) => [`Ended at t = ${t}.`, true],
+  SINKHORN_STALLED: (t) => [`Ended at t = ${t}.`, true],
+};
+
+/** The outcome {kind, words, time} as [the main thing, its explanation], both sentences; the second may be empty. */
+export function outcomeWords({ kind, words, time }) {
+  if (!WORDS[kind]) return [sentence(words), ""];
+  const [main, explained] = WORDS[kind](formatNumber(time));
+  // The words are "KIND at t = TIME: explanation".
+  return [main, explained ? sentence(words.slice(words.indexOf(": ") + 2)) : ""];
+}
+
+/** The words with a capital and a full stop. */
+export function sentence(words) {
+  const text = words.charAt(0).toUpperCase() + words.slice(1);
+  return /[.!?]$/.test(text) ? text : `${text}.`;
+}

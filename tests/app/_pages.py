@@ -1,0 +1,202 @@
+"""A server of the explorer, as a process of its own, and a page of it that asks and collects answers."""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from websockets.sync.client import ClientConnection, connect
+
+from meanformer.app.protocol import unpack
+
+TOKEN = "a-token-of-tests"
+PATIENCE = 240.0
+"""So many seconds a test waits for a message: what compiles on a busy machine takes long."""
+
+SMALL: dict[str, Any] = {
+    "seed": 3,
+    "attention": {
+        "kind": "softmax",
+        "Q": [[1.0, 0.2], [0.0, 0.7]],
+        "K": [[0.5, 0.0], [0.1, 1.0]],
+        "V": [[0.6, -0.3], [0.2, 0.4]],
+    },
+    "measure": {"kind": "ball", "n": 16, "d": 2},
+    "flow": {"t1": 0.5},
+    "save": {"times": 6},
+}
+"""An experiment that costs nothing once it is compiled."""
+
+
+def changed(experiment: dict[str, Any], **tables: Any) -> dict[str, Any]:
+    """An experiment with keys of its tables changed; a table that is None is left out."""
+    new = {key: dict(part) if isinstance(part, dict) else part for key, part in experiment.items()}
+    for name, part in tables.items():
+        if part is None:
+            new.pop(name, None)
+        else:
+            new[name] = {**new.get(name, {}), **part} if isinstance(part, dict) else part
+    return new
+
+
+@dataclasses.dataclass
+class Server:
+    """A running explorer: `folder` is where it was started, and its runs are in `folder / "runs"`."""
+
+    process: subprocess.Popen[str]
+    address: str
+    folder: Path
+    token: str = TOKEN
+
+    @property
+    def url(self) -> str:
+        """What the terminal prints, with the token."""
+        return f"{self.address}/?token={self.token}"
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    @contextlib.contextmanager
+    def page(self) -> Iterator["Page"]:
+        """A page that is connected."""
+        address = self.address.replace("http", "ws") + f"/ws?token={self.token}"
+        with connect(address, max_size=None, open_timeout=60, close_timeout=20) as socket:
+            yield Page(socket)
+
+    def workers(self) -> list[int]:
+        """The processes of its workers, where Linux tells."""
+        return children_of(self.process.pid)
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process started, from /proc."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # The name of the program, in brackets, may hold anything.
+            if int(file.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(file.parent.name))
+    return sorted(found)
+
+
+class Answer(dict):
+    """A message of the server, with its arrays."""
+
+    def __init__(self, message: dict[str, Any], arrays: dict[str, np.ndarray]):
+        super().__init__(message)
+        self.arrays = arrays
+
+
+class Answers(list):
+    """All answers to one request, in their order."""
+
+    def one(self, say: str) -> Answer:
+        """The only answer that says this."""
+        found = [answer for answer in self if answer["say"] == say]
+        assert len(found) == 1, f"{len(found)} answers say {say!r}: {[dict(answer) for answer in self]}"
+        return found[0]
+
+    def frames(self, name: str) -> np.ndarray:
+        """An array of all frames, whatever messages they came in."""
+        parts = [answer for answer in self if answer["say"] == "frames"]
+        at = 0
+        for part in parts:
+            assert part["first"] == at
+            at += len(part.arrays["times"])
+        return np.concatenate([part.arrays[name] for part in parts])
+
+    def curve(self, name: str) -> np.ndarray:
+        """A curve that came after the end."""
+        return next(a.arrays[name] for a in self if a["say"] == "curves" and name in a.arrays)
+
+
+class Page:
+    """What a browser does with the websocket."""
+
+    def __init__(self, socket: ClientConnection):
+        self.socket = socket
+        self.numbers = itertools.count(1)
+        self.hello = self.receive()
+        assert self.hello["say"] == "hello"
+
+    def receive(self, timeout: float = PATIENCE) -> Answer:
+        """The next message, to whatever request."""
+        data = self.socket.recv(timeout)
+        return Answer(*unpack(data)) if isinstance(data, bytes) else Answer(json.loads(data), {})
+
+    def send(self, do: str, slot: str = "main", **parts: Any) -> int:
+        """Ask, and do not wait: the number of the request."""
+        number = next(self.numbers)
+        self.socket.send(json.dumps({"do": do, "slot": slot, "run": number, **parts}))
+        return number
+
+    def answers(self, number: int, slot: str = "main", timeout: float = PATIENCE) -> Answers:
+        """The answers to a request until its last; those to others are dropped."""
+        found, until = Answers(), time.monotonic() + timeout
+        while True:
+            answer = self.receive(until - time.monotonic())
+            if (answer.get("slot"), answer.get("run")) == (slot, number):
+                found.append(answer)
+                if is_last(found):
+                    return found
+
+    def ask(self, do: str, slot: str = "main", **parts: Any) -> Answers:
+        """Ask, and wait for all answers."""
+        return self.answers(self.send(do, slot, **parts), slot)
+
+    def run(self, experiment: Any, want: list[str] | None = None, slot: str = "main") -> Answers:
+        """The answers to an experiment."""
+        return self.ask("run", slot, experiment=experiment, **({} if want is None else {"want": want}))
+
+
+def is_last(answers: Answers) -> bool:
+    """Whether a request is answered; a run of tokens ends with its energy, or with the word that there is none."""
+    last = answers[-1]
+    if last["say"] == "end":
+        return not any(answer["say"] == "start" and answer["of"] == "tokens" for answer in answers)
+    return last["say"] in ("refused", "failed", "cancelled", "toml", "read") or "energy_name" in last
+
+
+@contextlib.contextmanager
+def started(folder: Path, *arguments: str, port: int = 0, cache: Path | None = None, **extra: str) -> Iterator[Server]:
+    """A server with its own folder, until the block ends; `extra` goes into its environment."""
+    environment = {key: value for key, value in os.environ.items() if key != "JAX_ENABLE_COMPILATION_CACHE"}
+    # As on a machine that is new, but the workers of one session of tests share what they compile.
+    environment |= {"JAX_COMPILATION_CACHE_DIR": str(cache or folder / "compiled"), "PYTHONUNBUFFERED": "1", **extra}
+    command = [sys.executable, "-m", "meanformer", "explore", *arguments]
+    command += ["--port", str(port), "--no-browser", "--token", TOKEN]
+    with (folder / "errors.txt").open("a") as errors:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8"
+        )
+        try:
+            yield Server(process, _address(process), folder)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(20)
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    """What the server prints first."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if found := re.search(r"(http://\S+)/\?token=", line):
+            return found[1]
+    raise AssertionError(f"the server ended with code {process.wait()} and printed no address")

@@ -15,8 +15,8 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from browsers import chromium
 
-PATIENCE = 90.0
-"""Seconds that something may take on a busy machine; the page is looked at again and again until then."""
+PATIENCE, MOMENT = 120.0, 30.0
+"""Seconds that a run, and that a page, may take on a busy machine; it is looked at again and again until then."""
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 375, "height": 812}
 # WebGL without a graphics card; root may not have a sandbox.
 FLAGS = ["--no-sandbox", "--enable-unsafe-swiftshader", "--use-angle=swiftshader"]
@@ -92,6 +92,10 @@ class View:
     def choose(self, testid: str, value: str) -> None:
         self.find(testid).select_option(value)
 
+    def pick(self, testid: str) -> None:
+        """One of a few options side by side: a radio button that its label covers."""
+        self.find(testid).locator("xpath=ancestor::label").click()
+
     def type(self, testid: str, text: str) -> None:
         """Type into a field and leave it."""
         field = self.find(testid)
@@ -162,7 +166,7 @@ def visit(browser: Browser, server: Server, **options: Any):
     """
     settings = {"viewport": DESKTOP, "reduced_motion": "reduce", "color_scheme": "light"}
     context = browser.new_context(**settings | options)
-    context.set_default_timeout(1000 * PATIENCE)
+    context.set_default_timeout(1000 * MOMENT)
     context.add_cookies([{"name": f"meanformer-{server.port}", "value": TOKEN, "url": server.address}])
     views: list[View] = []
 
@@ -187,7 +191,7 @@ def visit(browser: Browser, server: Server, **options: Any):
 def browser_fixture():
     """A browser for the tests of a module."""
     path = chromium()
-    expect.set_options(timeout=1000 * PATIENCE)
+    expect.set_options(timeout=1000 * MOMENT)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield started

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +20,7 @@ from PIL import Image
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from app._pages import SMALL, TOKEN, Server, changed, children_of, started
+from app._pages import SMALL, TOKEN, Server, changed, started
 from meanformer.app.protocol import pack
 from meanformer.app.server import GIF_FRAMES, GIF_SIDE, make_gif
 
@@ -209,8 +208,8 @@ def test_each_answer_tells_the_browser_to_be_careful(server, cookie):
         "/static/",
         "/static/js",
         "/static/style.css%00",
-        "/static/" + "a/" * 3000,
-        "/static/" + "a" * 3000,
+        pytest.param("/static/" + "a/" * 3000, id="many folders"),
+        pytest.param("/static/" + "a" * 3000, id="a long name"),
     ],
 )
 def test_no_file_beside_the_page_is_served(server, cookie, path):
@@ -253,7 +252,16 @@ def test_pictures_become_a_film(server, cookie):
         assert film.convert("RGB").getpixel((5, 5)) == pytest.approx(colour, abs=8)
 
 
-@pytest.mark.parametrize("body", [b"", b"hello", b"\xff" * 100, pack({}, {}), b"\xa0\x86\x01\x00" + b"[" * 100_000])
+NO_FILMS = {
+    "nothing": b"",
+    "words": b"hello",
+    "noise": b"\xff" * 100,
+    "no pictures": pack({}, {}),
+    "brackets": b"\xa0\x86\x01\x00" + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("body", NO_FILMS.values(), ids=NO_FILMS)
 def test_what_is_no_film_is_refused_in_words(server, cookie, body):
     answer = request(server, "/api/gif", "POST", body, Cookie=cookie)
     assert answer.status == 400
@@ -333,24 +341,26 @@ def test_a_worker_that_is_killed_is_told_of_and_replaced(own):
         number = page.send("run", experiment=changed(SMALL, measure={"n": 4000}, flow={"t1": 1000.0}))
         while page.receive()["say"] != "start":
             pass
-        (worker,) = own.workers()
-        os.kill(worker, signal.SIGKILL)
+        before = own.workers()
+        for worker in before:
+            os.kill(worker, signal.SIGKILL)
         last = page.answers(number)[-1]
         assert last["say"] == "failed"
         assert "worker process ended" in last["words"]
         assert page.run(SMALL).one("end")["outcome"]["kind"] == "REACHED"
-        assert own.workers() != [worker]
+        assert not set(own.workers()) & set(before)
 
 
-def test_nobody_there_for_a_while_ends_the_server(tmp_path, compiled):
-    with started(tmp_path, "--idle", "0.05", cache=compiled) as running:  # three seconds
-        with running.page() as page:  # a page that is open keeps it
-            time.sleep(4)
-            assert running.process.poll() is None
-            workers = children_of(running.process.pid)
+@linux
+def test_nobody_asking_for_a_while_ends_the_server(tmp_path, compiled):
+    with started(tmp_path, "--idle", "0.05", cache=compiled) as running, running.page() as page:  # three seconds
+        for _ in range(9):  # what asks keeps it
+            time.sleep(0.5)
             page.send("cancel")
             assert page.receive()["say"] == "cancelled"
-        assert running.process.wait(60) == 0
+        workers = running.workers()
+        assert workers
+        assert running.process.wait(60) == 0  # a page that is left open does not
         assert running.process.stdout is not None
         assert "the explorer ends" in running.process.stdout.read()
         assert wait_until(lambda: all(gone(pid) for pid in workers)), "orphans"

@@ -54,12 +54,16 @@ def run_gaussians(
         with np.errstate(over="ignore", invalid="ignore"):
             path = np.einsum("kir,kjr->kij", factors, factors)
         finite = np.isfinite(path).all(axis=(1, 2))
+        # From the factor: in the covariance small ones are lost below 1e-16 of the largest.
+        eigenvalues = np.zeros((int(finite.sum()), 2))
+        singular = np.linalg.svd(factors[finite], compute_uv=False)
+        eigenvalues[:, : singular.shape[1]] = singular**2
         told = {"kind": fate.kind, "words": str(fate), "short": fate_words(run), "time": float(fate.time)}
-        told |= {"rank": fate.rank, "error": float(fate.error), "growth": float(fate.growth)}
+        told |= {"law": fate.law, "rank": fate.rank, "error": float(fate.error), "growth": float(fate.growth)}
         told |= {"limit": None if fate.limit is None else np.asarray(fate.limit).tolist()}
         send(
             {"say": "path", "number": number, "fate": told},
-            {"times": np.asarray(run.times)[finite], "covs": path[finite]},
+            {"times": np.asarray(run.times)[finite], "covs": path[finite], "eigenvalues": eigenvalues},
         )
         found[fate_words(run)] += 1
         say(f"Computing: {number + 1} of {len(starts)} starts.", (number + 1) / len(starts))

@@ -32,6 +32,7 @@ def bound_socket(host: str, port: int | None) -> socket.socket:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host, number))
+            listening.listen()  # at once: whoever reads the address may call, and nobody else can have the port
         except OSError as error:
             listening.close()
             reason = error.strerror

@@ -18,10 +18,13 @@ GRACE = 8.0
 """So many seconds a worker has to leave a job that nobody wants any more, before it is ended: compiling takes some."""
 PATIENCE = LIMITS.seconds + 60.0
 """A job that takes longer is ended, whatever it does."""
+CLERKS = ("toml", "read")
+"""Jobs that read and write experiments, and run none."""
 PREFERENCE = 0.5
 """So many seconds a job waits for a worker that has compiled the like: compiling takes longer."""
 # A worker is renewed after so many jobs, or when it has grown: each program that JAX compiles stays in memory.
 MOST_JOBS, MOST_BYTES, MOST_MAPS = 300, 3 * 2**30, 40_000
+COMMAND = (sys.executable, "-m", "meanformer.app.worker")
 RECORD = struct.Struct("<cI")
 
 Deliver = Callable[[str | bytes], Awaitable[None]]
@@ -47,7 +50,8 @@ class Job:
 class Worker:
     """A process that does one job after the other; started when it is first needed, and again after it has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, clerk: bool = False) -> None:
+        self.clerk = clerk
         self.process: asyncio.subprocess.Process | None = None
         self.records: asyncio.Queue[tuple[bytes, bytes] | None] = asyncio.Queue(4)
         self.reader: asyncio.Task[None] | None = None
@@ -59,7 +63,7 @@ class Worker:
     async def start(self) -> None:
         """Start the process; it answers when JAX is loaded."""
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "meanformer.app.worker", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+            *COMMAND, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
         self.records, self.jobs, self.size, self.compiled = asyncio.Queue(4), 0, {}, set()
         self.reader = asyncio.create_task(self._read(self.process, self.records))
@@ -101,10 +105,13 @@ class Worker:
 
 
 class Pool:
-    """Some workers and one queue: first come, first served, by the idle worker that knows the job best."""
+    """Some workers and one queue: first come, first served, by the idle worker that knows the job best.
+
+    One more, the clerk, does what needs no run, and so never lets the page wait for one.
+    """
 
     def __init__(self, count: int = 2):
-        self.workers = [Worker() for _ in range(count)]
+        self.workers = [*(Worker() for _ in range(count)), Worker(clerk=True)]
         self.queue: collections.deque[Job] = collections.deque()
         self.running: dict[Worker, Job] = {}
         self.idle: list[Worker] = []
@@ -154,15 +161,18 @@ class Pool:
 
     def _chosen(self, job: Job) -> Worker | None:
         """An idle worker for a job: one that has compiled the like; another one, if no such worker is soon free."""
+        if job.message["do"] in CLERKS:
+            return next((worker for worker in self.idle if worker.clerk), None)
+        idle = [worker for worker in self.idle if not worker.clerk]
         shape = shape_of(job.message)
-        known = [worker for worker in self.idle if shape in worker.compiled]
-        if known or not self.idle:
+        known = [worker for worker in idle if shape in worker.compiled]
+        if known or not idle:
             return known[0] if known else None
         soon = job.asked + PREFERENCE - clock.monotonic()
         if soon > 0 and any(shape in worker.compiled for worker in self.running):
             asyncio.get_running_loop().call_later(soon, self._dispatch)
             return None
-        return self.idle[0]
+        return idle[0]
 
     async def cancel(self, job: Job) -> None:
         """Take a job out of the queue, or ask its worker to leave it."""
@@ -196,7 +206,7 @@ class Pool:
         await worker.end()
         await worker.start()
         while (record := await worker.records.get()) is None:  # it did not even start: not again at once
-            while self.queue and not self.idle and not self.running:
+            while self.queue and not self.idle and not self.running:  # nobody else works either
                 words = "The computation cannot be started; the terminal says why."
                 await _quietly(self.queue.popleft().tell(say="failed", words=words))
             await asyncio.sleep(5)
@@ -212,17 +222,17 @@ class Pool:
         if job.cancelled is not None:
             await _quietly(worker.write({"cancel": job.message["id"]}))
         while True:
+            # Also between messages: a worker that talks all the time may still not listen.
+            if job.cancelled is not None and clock.monotonic() - job.cancelled > GRACE:
+                await worker.end()
+                return
+            if clock.monotonic() - began > PATIENCE:
+                await worker.end()
+                await _quietly(job.tell(say="failed", words="The run took too long for this page, and was ended."))
+                return
             try:
                 record = await asyncio.wait_for(worker.records.get(), 0.5)
             except TimeoutError:
-                late = clock.monotonic() - began > PATIENCE
-                if job.cancelled is not None and clock.monotonic() - job.cancelled > GRACE:
-                    await worker.end()
-                    return
-                if late:
-                    await worker.end()
-                    await _quietly(job.tell(say="failed", words="The run took too long for this page, and was ended."))
-                    return
                 continue
             if record is None:
                 await worker.end()

@@ -7,6 +7,7 @@ likewise, so that a browser can look at them where they are. The header's "array
 
 import json
 import math
+import re
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -71,9 +72,11 @@ def refusal(error: Any, name: str) -> dict[str, Any]:
     """
     parts = {key: str(getattr(error, key)) for key in ("what", "got", "expected", "remedy")}
     what = parts["what"].removeprefix(f"{name}: ")
-    words = (
-        f"{what[:1].upper()}{what[1:]}: got {parts['got']}, expected {parts['expected']}. Remedy: {parts['remedy']}."
-    )
+    # The page shows them at their place, and has no use for the name of the place in a file; nor for further mistakes.
+    sentence = re.sub(r"^\[\w+\]( [\w.]+)?: ", "", what)
+    remedy = parts["remedy"].partition("\n")[0]
+    words = f"{sentence[:1].upper()}{sentence[1:]}: got {parts['got']}, expected {parts['expected']}. Remedy: {remedy}"
+    words += "" if words.endswith(("?", ".")) else "."
     return {"say": "refused", **parts, "what": what, "words": words, "path": list(getattr(error, "path", ()))}
 
 

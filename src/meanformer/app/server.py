@@ -172,10 +172,12 @@ def make_app(settings: Settings) -> FastAPI:
 
     @app.get("/static/{path:path}")
     async def file(path: str) -> Response:
-        found = (STATIC / path).resolve()
-        if not found.is_relative_to(STATIC.resolve()) or not found.is_file():
-            return HTMLResponse("There is no such file.", 404)
-        return FileResponse(found)
+        try:
+            found = (STATIC / path).resolve()
+            served = found.is_relative_to(STATIC.resolve()) and found.is_file()
+        except (OSError, ValueError):  # a name that no file can have
+            served = False
+        return FileResponse(found) if served else HTMLResponse("There is no such file.", 404)
 
     @app.get("/api/presets")
     async def preset_list() -> Response:

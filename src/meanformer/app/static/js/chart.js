@@ -91,7 +91,8 @@ class Chart {
       return [low / room, high * room];
     }
     if (this.zero) return [0, Math.max(high, 1) * 1.08];
-    const room = (high - low || Math.abs(high) || 1) * 0.08;
+    // What is constant but for a little is drawn as such: the axis spans half a percent at least.
+    const room = Math.max((high - low) * 0.08, (0.005 * Math.abs(high) - (high - low)) / 2, low === high ? 1e-9 : 0);
     return [low - room, high + room];
   }
 
@@ -115,7 +116,8 @@ class Chart {
     const [t0, t1] = this.span;
     const inner = [width - EDGE.left - EDGE.right, height - EDGE.top - EDGE.bottom];
     const x = (t) => EDGE.left + (t1 > t0 ? (t - t0) / (t1 - t0) : 0) * inner[0];
-    const level = this.log ? (v) => Math.log(v / low) / Math.log(high / low) : (v) => (v - low) / (high - low);
+    const [a, b] = [Math.log(low), Math.log(high)]; // their ratio may be too large for a number
+    const level = this.log ? (v) => (Math.log(v) - a) / (b - a) : (v) => (v - low) / (high - low);
     const y = (v) => EDGE.top + (1 - level(v)) * inner[1];
     this.axes(pen, x, y, low, high, width, height);
     pen.save();
@@ -165,10 +167,11 @@ class Chart {
     let before = null;
     for (let k = 0; k < values.length; k++) {
       const good = this.drawn(values[k]);
-      if (good && down && step) pen.lineTo(x(this.times[k]), y(before));
-      if (good && down) pen.lineTo(x(this.times[k]), y(values[k]));
-      else if (good) pen.moveTo(x(this.times[k]), y(values[k]));
-      down = good;
+      if (!good) continue; // unknown there: the line goes on to the next value that is known
+      if (down && step) pen.lineTo(x(this.times[k]), y(before));
+      if (down) pen.lineTo(x(this.times[k]), y(values[k]));
+      else pen.moveTo(x(this.times[k]), y(values[k]));
+      down = true;
       before = values[k];
     }
     pen.stroke();

@@ -19,7 +19,7 @@ export function createCharts(root, onScrub) {
   const node = h("div", { class: "charts token-charts" });
   root.append(node);
   const charts = SPECIFICATIONS.map((specification) => createChart(node, { ...specification, onScrub }));
-  const energy = charts[3];
+  const [radius, , , energy] = charts;
   return {
     node,
     charts,
@@ -27,8 +27,11 @@ export function createCharts(root, onScrub) {
       const last = recording.count ? recording.times[recording.count - 1] : recording.t0;
       // The axis is the whole horizon, until a run has ended before it: then its last moments are what matters.
       const t1 = !recording.end && Number.isFinite(recording.t1) ? Math.max(recording.t1, last) : last;
+      const bounded = recording.curves.bound || !recording.count;
+      radius.setTitle(bounded ? "Radius R(t) and its bound" : "Radius R(t); no bound known");
       energy.setTitle(recording.energyName ? `Energy: ${recording.energyName}` : "Energy");
-      energy.none = recording.complete ? "none known for this attention" : "computed after the run";
+      energy.none = !recording.complete ? "computed after the run" :
+        recording.energyName ? "computed for at most 2,000 tokens" : "none known for this attention";
       for (const chart of charts) chart.set(recording.times, recording.curves, [recording.t0, t1]);
     },
     setPlace(recording, place) {

@@ -1,7 +1,7 @@
 // The cone of covariances of the plane: (a - b, 2c, a + b), turned by dragging; paths coloured by their fate.
 
 import { clamp, fitCanvas, h } from "./dom.js";
-import { drawMarker, fateLook } from "./fates.js";
+import { drawMarker, fateLook, isJoined } from "./fates.js";
 import { hull } from "./linalg.js";
 import { faded, theme } from "./theme.js";
 
@@ -49,7 +49,7 @@ export function conePicture(scene, on, log) {
     ctx.lineWidth = marked(i) === 2 ? 2.6 : marked(i) ? 2.2 : 1.4;
     ctx.setLineDash(look.dash);
     ctx.beginPath();
-    drawn.forEach(([px, py], k) => (k ? ctx.lineTo(px, py) : ctx.moveTo(px, py)));
+    drawn.forEach(([px, py], k) => (joined(path, k) ? ctx.lineTo(px, py) : ctx.moveTo(px, py)));
     ctx.stroke();
     ctx.setLineDash([]);
     ctx.lineWidth = 1;
@@ -148,14 +148,20 @@ export function conePicture(scene, on, log) {
   return { canvas, draw };
 }
 
+// The point where a path leaves is one more than its states, and always joined.
+const joined = (path, k) => (k < path.x.length ? isJoined(path, k) : k > 0);
+
 // From (x, y, height), all of them at most 1, to pixels: a view from afar, without perspective.
 function projection({ azimuth, elevation, zoom }, width, height) {
   const [ca, sa, ce, se] = [Math.cos(azimuth), Math.sin(azimuth), Math.cos(elevation), Math.sin(elevation)];
   const scale = zoom * Math.min(width / 2.5, height / 2.15);
+  // The middle between the highest and the lowest place: the rim from se below to se above its centre, and the tip.
+  const tall = 1.35 * ce;
+  const middle = (tall + Math.abs(se) + Math.min(0, tall - Math.abs(se))) / 2;
   return (x, y, z) => {
     const u = -sa * x + ca * y;
     const v = ca * x + sa * y;
-    return [width / 2 + scale * u, height / 2 - scale * (1.35 * ce * (z - 0.52) - se * v)];
+    return [width / 2 + scale * u, height / 2 - scale * (tall * z - se * v - middle)];
   };
 }
 
@@ -167,7 +173,7 @@ function heightScale(scene, log) {
   const highest = Math.max(-Infinity, ...scene.paths.filter(Boolean).map((path) => Math.max(...path.logTrace)));
   if (log) {
     const unit = 0.1 * Math.min(...starts, first);
-    const top = Math.exp(clamp(highest, Math.log(2 * first), Math.log(1e6 * first)));
+    const top = Math.exp(clamp(highest, Math.log(2 * first), Math.log(1e3 * first)));
     const whole = Math.log1p(top / unit);
     // log(1 + e^s) without overflow.
     const of = (value) => softplus(value - Math.log(unit)) / whole;

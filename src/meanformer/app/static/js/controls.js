@@ -102,7 +102,7 @@ export function field({ label, path = [], visible, hint, wide = false }, content
     }
   };
   const show = (experiment) => (node.hidden = Boolean(visible) && !visible(experiment));
-  return { node, path, fail, title, note, show, focus: () => target.focus() };
+  return { node, path, fail, title, note, show };
 }
 
 /**
@@ -219,5 +219,5 @@ export function noteField(words, { path = [], kind = "hint" } = {}) {
     node.textContent = words(experiment) || "";
     node.hidden = node.textContent === "";
   };
-  return { node, path, refresh, silent: true };
+  return { node, path, refresh };
 }

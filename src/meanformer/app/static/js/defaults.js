@@ -6,7 +6,7 @@ const softmax = () => ({ kind: "softmax", Q: identity(), K: identity(), V: ident
 /** Five petals around 0, the cloud of the tour. */
 const petals = () => ({
   kind: "mixture",
-  n: 300,
+  n: 200,
   d: 2,
   centre: true,
   means: [[0, 1], [-0.951057, 0.309017], [-0.587785, -0.809017], [0.587785, -0.809017], [0.951057, 0.309017]],

@@ -18,7 +18,7 @@ const SCALES = { linear: "linear", root: "square root", log: "logarithmic" };
 
 export function mount(root, context) {
   const { socket, status } = context;
-  const view = { run: null, place: 0, scale: "root", quantiles: true };
+  const view = { run: null, place: 0, scale: "root", quantiles: true, name: "" };
   let shown = false;
   let folder = null; // of a replay
   let asked = null; // the experiment whose run is seen or under way
@@ -136,7 +136,7 @@ export function mount(root, context) {
   function words(run) {
     const lost = run.lost.at(-1) ?? 0;
     const gone = lost > LOST ? ` ${formatNumber(100 * lost, 2)} % of the mass has left the grid.` : "";
-    return `${run.outcome ? outcomeWords(run.outcome) : ""}${gone}`;
+    return `${run.outcome ? [outcomeWords(run.outcome)].flat().join(" ").trim() : ""}${gone}`;
   }
 
   // --- asking the server
@@ -164,6 +164,7 @@ export function mount(root, context) {
     else if (answer.say === "cancelled") {
       cancel.hidden = true;
       status("Cancelled.");
+      outcome.textContent = "Cancelled.";
       if (view.run) view.run.end ??= {};
       player.grown();
     } else if (answer.say === "refused" || answer.say === "failed") refuse(answer);
@@ -173,7 +174,9 @@ export function mount(root, context) {
     if (answer.of !== "density") return refuse({ say: "failed", words: "This folder holds tokens, not a density." });
     const times = getState().density.experiment.save?.times;
     view.run = new DensityRun(answer, Array.isArray(times) ? times.length : typeof times === "number" ? times : FRAMES);
-    outcome.textContent = "";
+    outcome.textContent = "Running.";
+    outcome.classList.remove("bad");
+    view.name = folder ? `replay of ${folder}` : getState().density.experiment.attention.kind;
     return player.load(view.run);
   }
 
@@ -193,6 +196,9 @@ export function mount(root, context) {
     const found = answer.say === "refused" && form.showRefusal(answer);
     say(found ? "" : answer.words);
     status(answer.words, "bad");
+    const before = view.run?.count ? " The pictures are of the run before." : "";
+    outcome.textContent = `${found ? "This cannot be run: see the form." : "This could not be run."}${before}`;
+    outcome.classList.add("bad");
   }
 
   function say(trouble) {
@@ -249,7 +255,10 @@ export function mount(root, context) {
     exports: {
       name: "density",
       experiment: () => (folder ? null : getState().density.experiment),
-      picture: () => composed([[map.canvas], [curve.canvas], curves.map(([, one]) => one.canvas)], title()),
+      picture() {
+        const small = curves.map(([, one]) => ({ canvas: one.canvas, title: one.title }));
+        return composed([[{ canvas: map.canvas }], [{ canvas: curve.canvas }], small], title());
+      },
       frameCount: () => view.run?.count ?? 0,
       currentFrame: () => Math.round(view.place),
       seek(k) {
@@ -263,7 +272,7 @@ export function mount(root, context) {
 
   function title() {
     const time = view.run?.count ? `, t = ${view.run.timeAt(view.place).toPrecision(3)}` : "";
-    return `Density, ${folder ? `replay of ${folder}` : getState().density.experiment.attention.kind}${time}`;
+    return `Density, ${view.name}${time}`;
   }
 }
 

@@ -5,7 +5,7 @@ import { ticks } from "./camera.js";
 import { QUANTILES } from "./densityrun.js";
 import { faded, theme, viridisRgb } from "./theme.js";
 
-const EDGE = { left: 52, right: 14, top: 10, bottom: 34 };
+const EDGE = { left: 60, right: 14, top: 10, bottom: 34 };
 const LOWEST = 1e-6; // of the highest density: where a logarithmic scale ends
 const DASHES = [[6, 4], [], [6, 4]];
 

@@ -49,8 +49,9 @@ export class DensityRun {
     for (let i = 0; i < frame.length; i += 1) second += frame[i] * spacing * (x[i] - mean) ** 2;
     // To nine digits: what is beyond is rounding, and would fill the chart.
     this.mass[at] = Number(mass.toPrecision(9));
-    this.mean[at] = mean;
     this.variance[at] = second / mass;
+    // A mean far below the width is rounding too.
+    this.mean[at] = Math.abs(mean) < 1e-9 * Math.sqrt(this.variance[at]) ? 0 : mean;
     quantilesOf(frame, x, spacing, mass).forEach((q, k) => (this.quantiles[k][at] = q));
     this.highest = Math.max(this.highest, top);
     for (const [scale, share] of Object.entries(VISIBLE)) this.widen(this.reach[scale], frame, share * top);

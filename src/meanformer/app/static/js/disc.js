@@ -1,7 +1,7 @@
 // The disc of shapes: covariances of the plane without their size, with their paths; starts are added, moved, removed.
 
 import { fitCanvas, h } from "./dom.js";
-import { atShare, drawMarker, fateLook, intoDisc } from "./fates.js";
+import { atShare, drawMarker, fateLook, intoDisc, isJoined } from "./fates.js";
 import { faded, theme } from "./theme.js";
 
 const NEAR = 16; // pixels within which a start is taken hold of
@@ -54,7 +54,7 @@ export function discPicture(scene, on) {
     ctx.beginPath();
     for (let k = 0; k < path.x.length; k += 1) {
       const [px, py] = place(path.x[k], path.y[k]);
-      if (k) ctx.lineTo(px, py);
+      if (isJoined(path, k)) ctx.lineTo(px, py);
       else ctx.moveTo(px, py);
     }
     ctx.stroke();
@@ -65,6 +65,7 @@ export function discPicture(scene, on) {
 
   // An arrow head half way tells the direction of time, where the path is long enough to have one.
   function drawHeading(ctx, path, colour) {
+    if (path.fate.kind === "UNDECIDED") return;
     const [from, to] = [0.47, 0.53].map((share) => atShare(path, share));
     const [[px, py], [qx, qy]] = [place(from.x, from.y), place(to.x, to.y)];
     if (Math.hypot(qx - px, qy - py) < 1.2) return;

@@ -114,7 +114,7 @@ export function solverSection(controls) {
     node.hidden = !flowing(experiment);
     if (!node.hidden) for (const control of controls) control.refresh(experiment);
   };
-  return { node, refresh, silent: true };
+  return { node, refresh };
 }
 
 function isDrawn({ attention }) {

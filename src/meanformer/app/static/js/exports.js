@@ -40,7 +40,9 @@ async function guarded(context, run) {
   try {
     await run();
   } catch (error) {
-    if (error.name !== "AbortError") context.alert(error.message);
+    const cancelled = error.name === "AbortError";
+    context.status(cancelled ? "Cancelled." : "");
+    if (!cancelled) context.alert(error.message);
   }
 }
 
@@ -62,7 +64,8 @@ function kindName(attention) {
 }
 
 async function exportToml(context, exports) {
-  const answer = await context.socket.ask("toml", { do: "toml", experiment: exports.experiment() });
+  const waiting = (words) => context.status(words, "busy");
+  const answer = await context.socket.ask("toml", { do: "toml", experiment: exports.experiment() }, "toml", waiting);
   const name = `${fileName(exports)}.toml`;
   download(new Blob([answer.text], { type: "application/toml" }), name);
   context.status(`Saved ${name}. Run it with: meanformer run ${name}`);

@@ -86,6 +86,10 @@ function travelled(path) {
   return lengths.map((length, k) => (all > 0 ? length / all : k / Math.max(1, lengths.length - 1)));
 }
 
+// Whether the states k - 1 and k are joined by a line: not, if the path may have turned round and round between them.
+export const isJoined = ({ x, y, fate }, k) =>
+  k > 0 && (fate.kind !== "UNDECIDED" || Math.hypot(x[k] - x[k - 1], y[k] - y[k - 1]) < 0.2);
+
 // The state of a path at a share of its way, or at a time: {x, y, logTrace, time, ended}.
 export const atShare = (path, share) => between(path, path.travelled, share);
 export const atTime = (path, time) => between(path, path.times, time);
@@ -111,7 +115,7 @@ function between(path, axis, value) {
   };
 }
 
-export const growsExponentially = ({ kind, words = "" }) => kind === "DIVERGED" && words.startsWith("DIVERGED exponentially");
+export const growsExponentially = ({ law }) => law === "exponential";
 
 // Looks: colour, dashes and a marker for each fate, so that nothing is told by colour alone.
 const LOOKS = {

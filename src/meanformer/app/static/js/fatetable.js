@@ -30,7 +30,8 @@ const growth = (fate) =>
 const verdict = (fate) => {
   if (fate.kind === "BLEW_UP") return `t* = ${formatNumber(fate.time, 4)}`;
   if (fate.kind === "CONVERGED") return `rank ${fate.rank}`;
-  return fate.kind === "DIVERGED" ? "neither" : `t = ${formatNumber(fate.time, 3)}`;
+  if (growsExponentially(fate)) return `rate ${formatNumber(fate.growth, 3)}`;
+  return fate.kind === "DIVERGED" ? "none" : `t = ${formatNumber(fate.time, 3)}`;
 };
 
 const entry = (value) => formatNumber(value, 3);
@@ -38,11 +39,11 @@ const entry = (value) => formatNumber(value, 3);
 /** The table of all starts; `on.select(i)`, `on.remove(i)`. Rows stay in place, so that the focus does. */
 export function fateTable(scene, on) {
   const body = h("tbody");
-  const headings = ["Start", "a, c, b", "Fate", "t* or rank", "Direction", ""];
+  const headings = ["Start", "a, c, b", "Fate", "t*, rank or rate", "Direction", ""];
   const node = h(
     "table",
     { class: "fates-table", "data-testid": "fates-table" },
-    h("caption", { class: "hint" }, "Starts Σ = (a c; c b) and their fates. Direction: of the longest axis at the end."),
+    h("caption", { class: "hint" }, "Starts Σ = (a c; c b) and their fates, with the longest axis at the end."),
     h("thead", {}, h("tr", {}, headings.map((words) => h("th", { scope: "col" }, words)))),
     body,
   );
@@ -98,31 +99,63 @@ export function fateLegend(scene) {
   const node = h("ul", { class: "legend fate-legend", "aria-label": "Lines and markers of the fates" });
   let shown = "";
 
+  function looksOf(colours) {
+    const looks = scene.paths.filter((path) => path && !path.stale).map((path) => fateLook(path.fate, colours));
+    return [...new Map(looks.map((look) => [look.key, look])).values()];
+  }
+
   function draw() {
     const colours = theme();
-    const looks = new Map();
-    for (const path of scene.paths) if (path && !path.stale) looks.set(fateLook(path.fate, colours).key, fateLook(path.fate, colours));
-    const key = JSON.stringify([...looks.values()]);
+    const looks = looksOf(colours);
+    const key = JSON.stringify(looks);
     if (key === shown) return;
     shown = key;
     clear(node);
-    for (const look of looks.values()) {
+    for (const look of looks) {
       const mark = h("canvas", { class: "fate-mark", "aria-hidden": "true" });
       node.append(h("li", {}, mark, look.words));
       drawSample(mark, look, colours);
     }
-    if (looks.size) node.append(h("li", { class: "hint" }, "dot: start; open circle: present; large marker: end"));
+    if (looks.length) node.append(h("li", { class: "hint" }, "dot: start; open circle: present; large marker: end"));
   }
 
-  return { node, draw };
+  /** The same on a canvas, for exports. */
+  function picture() {
+    const colours = theme();
+    const looks = looksOf(colours);
+    const pen = h("canvas").getContext("2d");
+    const font = `13px ${colours.font}`;
+    pen.font = font;
+    const widths = looks.map(({ words }) => SAMPLE.width + pen.measureText(words).width + 22);
+    Object.assign(pen.canvas, { width: 2 * Math.ceil(widths.reduce((sum, wide) => sum + wide, 1)), height: 2 * 18 });
+    let x = 0;
+    looks.forEach((look, k) => {
+      pen.setTransform(2, 0, 0, 2, 2 * x, 4);
+      paintSample(pen, look, colours);
+      pen.font = font;
+      pen.fillStyle = colours.ink;
+      pen.textBaseline = "middle";
+      pen.fillText(look.words, SAMPLE.width + 2, SAMPLE.height / 2);
+      x += widths[k];
+    });
+    return pen.canvas;
+  }
+
+  return { node, draw, picture };
 }
 
+const SAMPLE = { width: 36, height: 14 };
+
 function drawSample(canvas, look, colours) {
-  const [width, height, ratio] = [36, 14, 2];
-  Object.assign(canvas, { width: width * ratio, height: height * ratio });
+  Object.assign(canvas, { width: 2 * SAMPLE.width, height: 2 * SAMPLE.height });
   if (!look) return;
   const ctx = canvas.getContext("2d");
-  ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+  ctx.setTransform(2, 0, 0, 2, 0, 0);
+  paintSample(ctx, look, colours);
+}
+
+function paintSample(ctx, look, colours) {
+  const { width, height } = SAMPLE;
   ctx.strokeStyle = look.colour;
   ctx.fillStyle = look.colour;
   ctx.lineWidth = 1.8;

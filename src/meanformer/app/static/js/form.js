@@ -169,7 +169,7 @@ function formulas(kindOf) {
     weights.textContent = kind.weights;
     after.textContent = `${kind.after}. Γ(x) = V ∫ y p(x, y) dμ(y), Qx·Ky = Ax·y with A = KᵀQ.`;
   };
-  return { node, path: [], refresh, silent: true };
+  return { node, path: [], refresh };
 }
 
 let loading = null;
@@ -186,8 +186,7 @@ function presetControls(form, view) {
   const about = h("p", { class: "hint preset-about" });
   const node = h("div", { class: "field wide" }, select, about);
   let known = [];
-  const own = h("option", { value: "" }, "own settings");
-  select.append(own);
+  select.append(h("option", { value: "" }, "own settings"));
   const key = (experiment) => JSON.stringify(sorted(experiment));
 
   const choose = () => {
@@ -195,7 +194,9 @@ function presetControls(form, view) {
     if (preset) form.set(structuredClone(preset.experiment));
   };
   const refresh = (experiment) => {
-    const found = known.find((preset) => preset.key === key(experiment));
+    // Presets have no tokens by hand, of which there may be thousands to compare.
+    const own = experiment.measure?.kind === "points" ? "" : key(withRows(experiment));
+    const found = known.find((preset) => preset.key === own);
     select.value = found?.name || "";
     about.textContent = found?.about || (known.length ? "Choose one, then change what you like." : "");
   };
@@ -212,7 +213,7 @@ function presetControls(form, view) {
     loading = null;
     about.textContent = error.message;
   });
-  return { node, path: [], refresh, silent: true };
+  return { node, path: [], refresh };
 }
 
 /** The same value with keys in one order, for comparisons. */

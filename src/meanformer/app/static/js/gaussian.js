@@ -1,22 +1,25 @@
 // The Gaussian view: covariances of the plane under attention, their paths in the disc and the cone, their fates.
 
-import { clamp, formatNumber, h, plural, throttle } from "./dom.js";
+import { clamp, formatNumber, h, plural } from "./dom.js";
 import { conePicture } from "./cone.js";
 import { discPicture } from "./disc.js";
 import { ellipsePicture } from "./ellipses.js";
-import { atShare, atTime, covarianceOf, gridOfStarts, randomStarts, readPath, shapeOf, summaryOf } from "./fates.js";
+import { atShare, atTime, covarianceOf, gridOfStarts, randomStarts, shapeOf, summaryOf } from "./fates.js";
 import { fateLegend, fateTable, fateWords } from "./fatetable.js";
 import { experimentForm } from "./form.js";
 import { momentBar } from "./moment.js";
 import { composed } from "./paper.js";
+import { pathKeeper } from "./paths.js";
 import { spectrumPicture } from "./spectrum.js";
 import { getState, subscribe, update } from "./state.js";
 import { onThemeChange } from "./theme.js";
 
-const SLOT = "gaussian";
 const KINDS = ["softmax", "l2", "sinkhorn", "linear"]; // those that keep Gaussians
 const GIF_FRAMES = 61;
-const PATIENCE = 400; // milliseconds that a request gets to show a path before a newer one replaces it
+const PANELS = [
+  [["Disc of shapes", "disc"], ["Cone of covariances", "cone"]],
+  [["Ellipses", "ellipses"], ["Spectrum", "spectrum"]],
+];
 const DISC_HINT =
   "Σ = (a c; c b) lies at ((a − b)/tr Σ, 2c/tr Σ). Its centre is round, its circle is rank one: strokes show the " +
   "line. Click to add a start, drag to move it.";
@@ -32,10 +35,9 @@ export function mount(root, context) {
   const { socket, status } = context;
   const limit = () => socket.hello?.limits?.starts ?? 40;
   const scene = { starts: [], shapes: [], paths: [], selected: -1, hover: -1, now };
-  const known = { attention: "", paths: new Map() };
   const settings = { trace: 1, log: false, trueSize: false };
   let shown = false;
-  let refused = false;
+  let refused = "";
 
   // --- the moment
   const barRoot = h("div", { class: "moment" });
@@ -72,7 +74,7 @@ export function mount(root, context) {
       drawSoon();
     },
     add(x, y) {
-      if (starts().length >= limit()) return say(`At most ${limit()} starts: remove one first.`, "bad");
+      if (starts().length >= limit()) return say(`At most ${limit()} starts: remove one first.`);
       scene.selected = starts().length;
       return setStarts([...starts(), covarianceOf(x, y, settings.trace)]);
     },
@@ -214,104 +216,49 @@ export function mount(root, context) {
   }
 
   function words() {
-    const found = fresh();
+    const found = keeper.fresh();
     const one = scene.paths[scene.selected]?.stale ? null : scene.paths[scene.selected];
     if (!scene.starts.length) return "No start: click into the disc to add one.";
-    if (!found.length) return refused ? "This cannot be run: see the form." : "Computing.";
-    const many = found.length < scene.starts.length ? `${found.length} of ${plural(scene.starts.length, "start")}` : null;
-    const all = `${many ?? plural(found.length, "start")}: ${summaryOf(found)}.`;
+    if (!found.length) return refused || "Computing.";
+    const waiting = found.length < scene.starts.length ? `${found.length} of ` : "";
+    const all = `${waiting}${plural(scene.starts.length, "start")}: ${summaryOf(found)}.`;
     return one ? `Start ${scene.selected + 1} ${fateWords(one)}. ${all}` : all;
   }
 
-  // --- asking the server: only for starts whose paths are not known yet
-  const fresh = () => scene.paths.filter((path) => path && !path.stale);
+  // --- asking the server
+  const keeper = pathKeeper(socket, scene, {
+    busy(told) {
+      settle();
+      status(told, "busy");
+    },
+    changed() {
+      scene.selected = clamp(scene.selected, -1, scene.starts.length - 1);
+      if (keeper.fresh().length) bar.begin();
+      drawSoon();
+    },
+    done() {
+      settle();
+      status(scene.starts.length ? `Done: ${summaryOf(keeper.fresh())}.` : "No starts.");
+    },
+    cancelled: () => status("Cancelled."),
+    refused(answer) {
+      const found = answer.say === "refused" && form.showRefusal(answer);
+      refused = found ? "This cannot be run: see the form." : "This could not be run.";
+      say(found ? "" : answer.words);
+      status(answer.words, "bad");
+      drawSoon();
+    },
+  });
 
   function refresh() {
     const { experiment, starts: covs } = getState().gaussian;
-    const attention = JSON.stringify(experiment.attention);
-    if (attention !== known.attention) {
-      known.attention = attention;
-      known.paths.clear();
-    }
-    const before = { keys: scene.starts.map(keyOf), paths: scene.paths };
-    scene.starts = covs;
-    scene.shapes = covs.map(shapeOf);
-    // Until the new path of a start is known, the one before stays, faintly: nothing flickers.
-    const same = before.keys.length === covs.length;
-    scene.paths = covs.map((cov, i) => {
-      const old = before.paths[same ? i : before.keys.indexOf(keyOf(cov))];
-      return known.paths.get(keyOf(cov)) ?? (old ? { ...old, stale: true } : null);
-    });
-    scene.selected = clamp(scene.selected, -1, covs.length - 1);
-    drawSoon();
-    askSoon();
-  }
-
-  const askSoon = throttle(ask, 30);
-  let request = null;
-
-  function ask() {
-    const { experiment, starts: covs } = getState().gaussian;
-    const missing = covs.map((cov, index) => ({ cov, index, key: keyOf(cov) })).filter(({ key }) => !known.paths.has(key));
-    if (!missing.length) {
-      if (request) socket.cancel(SLOT);
-      request = null;
-      settle();
-      status(covs.length ? `Done: ${summaryOf(fresh())}.` : "No starts.");
-      return;
-    }
-    if (!socket.ready || !shown) return;
-    // A request that has begun may show its first path, so that something moves while the reader drags.
-    if (request && !request.shown && performance.now() - request.since < PATIENCE) {
-      askSoon();
-      return;
-    }
-    settle();
-    status("Computing.", "busy");
-    const asked = { since: performance.now(), shown: false, missing, attention: known.attention };
-    request = asked;
-    const message = { do: "gaussians", experiment: { attention: experiment.attention } };
-    socket.request(SLOT, { ...message, starts: missing.map(({ cov }) => cov) }, (answer) => receive(answer, asked));
+    keeper.want(experiment.attention, covs);
   }
 
   function settle() {
-    refused = false;
+    refused = "";
     say("");
     form.clearRefusals();
-  }
-
-  function receive(answer, asked) {
-    if (answer.say === "path") {
-      asked.shown = true;
-      keep(readPath(answer), asked.missing[answer.number], asked.attention);
-      bar.begin();
-      drawSoon();
-    } else if (answer.say === "queued" || answer.say === "doing") status(answer.words, "busy");
-    else {
-      if (request === asked) request = null;
-      if (answer.say === "end") status(`Done: ${summaryOf(fresh())}.`);
-      else if (answer.say === "cancelled") status("Cancelled.");
-      else refuse(answer);
-    }
-  }
-
-  // A path of a start that has moved on is shown too, faintly, if nothing newer is known.
-  function keep(path, { key, index }, attention) {
-    const current = attention === known.attention;
-    if (current) known.paths.set(key, path);
-    scene.starts.forEach((cov, i) => {
-      if (current && keyOf(cov) === key) scene.paths[i] = path;
-      else if (i === index && !known.paths.has(keyOf(cov))) scene.paths[i] = { ...path, stale: true };
-    });
-  }
-
-  function refuse(answer) {
-    refused = true;
-    scene.paths = scene.paths.map((path) => (path && !path.stale ? path : null));
-    const found = answer.say === "refused" && form.showRefusal(answer);
-    say(found ? "" : answer.words);
-    status(answer.words, "bad");
-    drawSoon();
   }
 
   function say(trouble) {
@@ -323,10 +270,6 @@ export function mount(root, context) {
   subscribe((state, before) => {
     if (state.gaussian === before.gaussian) return;
     if (state.gaussian.experiment !== before.gaussian.experiment) form.refresh();
-    if (shown) refresh();
-  });
-  socket.onOpen(() => {
-    request = null;
     if (shown) refresh();
   });
   onThemeChange(drawSoon);
@@ -341,8 +284,7 @@ export function mount(root, context) {
     hide() {
       shown = false;
       if (bar.player.playing) bar.player.pause();
-      if (request) socket.cancel(SLOT);
-      request = null;
+      keeper.stop();
     },
     exports: {
       name: "gaussian",
@@ -352,25 +294,28 @@ export function mount(root, context) {
         const cov = covs[Math.max(0, scene.selected)] ?? [[1, 0], [0, 1]];
         return { ...experiment, measure: { kind: "gaussian", cov }, flow: { t1: "inf" } };
       },
-      picture: () => composed([[disc.canvas, cone.canvas], [ellipses.canvas, spectrum.canvas]], title()),
-      frameCount: () => GIF_FRAMES,
+      picture: () => composed([[{ canvas: legend.picture() }], ...PANELS.map((row) => row.map(titled))], title()),
+      frameCount: () => (keeper.fresh().length ? GIF_FRAMES : 0),
+      currentFrame: () => Math.round(bar.share() * (GIF_FRAMES - 1)),
       seek(k) {
         bar.seek(k / (GIF_FRAMES - 1));
         draw();
       },
-      table: () => (fresh().length ? { columns: COLUMNS, rows: () => rows(scene.paths) } : null),
+      table: () => (keeper.fresh().length ? { columns: COLUMNS, rows: () => rows(scene.paths) } : null),
     },
   };
 
+  function titled([words, name]) {
+    return { title: words, canvas: { disc, cone, ellipses, spectrum }[name].canvas };
+  }
+
   function title() {
     const { kind } = getState().gaussian.experiment.attention;
-    return `Gaussian covariances, ${kind}, ${bar.words()}: ${summaryOf(fresh())}`;
+    return `Gaussian covariances, ${kind}, ${bar.words()}: ${summaryOf(keeper.fresh())}`;
   }
 }
 
 const COLUMNS = ["start", "time", "a", "c", "b", "lambda_1", "lambda_2", "fate"];
-
-const keyOf = (cov) => JSON.stringify(cov);
 
 function* rows(paths) {
   for (const [i, path] of paths.entries()) {

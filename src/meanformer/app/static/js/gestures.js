@@ -1,12 +1,15 @@
 // Pointers on a picture: drag, pinch, wheel, hover; mouse, pen and touch.
 
+const SLACK = 20;
+
 /**
  * Listens on `node`. Handlers get CSS pixels of the node: `grabs(x, y)` tells whether a drag that begins there is meant
- * for what is there (then touch does not scroll the page), `down(x, y)`, `drag(dx, dy, x, y, event)`, `up()`,
- * `pinch(factor, x, y)`, `hover(x, y)`, `leave()`.
+ * for what is there (then touch does not scroll the page), `down(x, y)`, `drag(dx, dy, x, y)`, `up()`; with two fingers
+ * `shift(dx, dy)` and, also with the wheel, `pinch(factor, x, y)`; `hover(x, y)`, `leave()`.
  */
 export function attachGestures(node, handlers) {
   const pointers = new Map();
+  let held = null;
   const at = (event) => {
     const box = node.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
@@ -26,7 +29,10 @@ export function attachGestures(node, handlers) {
     if (event.button !== 0 || event.target.closest("button, select, input, label")) return;
     node.setPointerCapture(event.pointerId);
     pointers.set(event.pointerId, at(event));
-    if (pointers.size === 1) handlers.down(...at(event), event);
+    // A finger on the background may be about to scroll the page: it moves the picture after some pixels only.
+    const [x, y] = at(event);
+    held = event.pointerType === "touch" && !handlers.grabs(x, y) ? [x, y] : null;
+    if (pointers.size === 1) handlers.down(x, y);
     else handlers.up();
   });
 
@@ -38,9 +44,16 @@ export function attachGestures(node, handlers) {
     }
     const [px, py] = pointers.get(event.pointerId);
     const before = pointers.size === 2 ? spread() : null;
+    if (!before && held && Math.hypot(x - held[0], y - held[1]) < SLACK) return;
     pointers.set(event.pointerId, [x, y]);
-    if (before) handlers.pinch(spread().length / Math.max(before.length, 1), spread().x, spread().y);
-    else handlers.drag(x - px, y - py, x, y, event);
+    const waited = held !== null;
+    held = null;
+    if (waited && !before) return;
+    if (before) {
+      const after = spread();
+      handlers.shift(after.x - before.x, after.y - before.y);
+      handlers.pinch(after.length / Math.max(before.length, 1), after.x, after.y);
+    } else handlers.drag(x - px, y - py, x, y);
   });
 
   const gone = (event) => {

@@ -75,13 +75,15 @@ async function show(name) {
 /** Replay a run folder, in the view that shows what moves there, which the first words of the answer tell. */
 async function replay(folder) {
   try {
-    const start = await socket.ask("replay", { do: "replay", folder }, "start");
+    const waiting = (text) => contextOf(shown).status(text, "busy");
+    const start = await socket.ask("replay", { do: "replay", folder }, "start", waiting);
     socket.cancel("replay"); // The view asks for itself.
     const name = start.of === "density" ? "density" : "tokens";
     update(["view"], name);
     await show(name);
     (await mounted(name)).replay(folder);
   } catch (error) {
+    contextOf(shown).status("");
     showAlert(error.message);
   }
 }
@@ -95,6 +97,15 @@ function openExperiment(experiment) {
   if (name === "gaussian") part.starts = [Array.isArray(cov) ? cov : [[cov > 0 ? cov : 1, 0], [0, cov > 0 ? cov : 1]]];
   replaceState({ ...state, view: name, [name]: part });
   show(name);
+}
+
+/** Show the experiment of a file, given by its text. */
+async function openText(text) {
+  try {
+    openExperiment((await socket.ask("read", { do: "read", text })).experiment);
+  } catch (error) {
+    showAlert(error.message);
+  }
 }
 
 const reset = () => update([getState().view], defaultState()[getState().view]);
@@ -165,7 +176,7 @@ function listenToServer() {
   socket.onOpen((hello) => {
     find("version").textContent = hello.version ? `meanformer ${hello.version}` : "";
     if (first && !linked) {
-      if (hello.start) openExperiment(hello.start);
+      if (hello.start) openText(hello.start);
       if (hello.replay) replay(hello.replay);
     }
     first = false;

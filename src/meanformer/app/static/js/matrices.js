@@ -36,11 +36,17 @@ export function matricesSection(form) {
   function block(name) {
     const id = freshId("error");
     const error = h("p", { class: "error", id, hidden: true });
-    const fail = (words) => {
+    const tell = (words) => {
       error.textContent = words;
       error.hidden = words === "";
     };
-    const grid = matrixGrid({ name, get: () => head()[name], set: (M) => setMatrix(name, M), tell: fail, errorId: id,
+    const fail = (words) => {
+      tell(words);
+      grid.node.classList.toggle("wrong", words !== "");
+      if (words) grid.node.setAttribute("aria-describedby", id);
+      else grid.node.removeAttribute("aria-describedby");
+    };
+    const grid = matrixGrid({ name, get: () => head()[name], set: (M) => setMatrix(name, M), tell, errorId: id,
       locked: () => follows(name) });
     const choose = h("button", { type: "button", class: "small matrix-name", dataset: { testid: `choose-${name}` },
       "aria-label": `Tools for ${name}`, onclick: () => turn(name) }, name);
@@ -56,8 +62,7 @@ export function matricesSection(form) {
       drawn.textContent = isMatrix(M) ? "" : drawnWords(M);
       grid.refresh();
     };
-    return { node, error, path: ["attention", name], fail, refresh, focus: () => node.querySelector("input")?.focus(),
-      mark: (words) => grid.node.classList.toggle("wrong", words !== "") };
+    return { node, error, path: ["attention", name], fail, refresh };
   }
 
   function turn(name) {
@@ -72,7 +77,7 @@ export function matricesSection(form) {
     set: (experiment, word) => {
       links[number] = word;
       const { Q } = head();
-      if (word === "own" || !isMatrix(Q)) return { ...experiment };
+      if (word === "own" || !isMatrix(Q)) return experiment;
       return withHead(experiment, (each) => ({ ...each, K: linked(Q) }));
     } });
 

@@ -69,8 +69,8 @@ export function matrixGrid({ name, get, set, tell, errorId, locked = () => false
     }
     // Cells grow for long numbers, but not while one types.
     if (!node.contains(document.activeElement)) {
-      const long = Math.max(...M.flat().map((x) => typed(x).length)) > 4;
-      node.style.gridTemplateColumns = `repeat(${columns}, ${long ? 62 : 34}px)`;
+      const letters = Math.max(...M.flat().map((x) => typed(x).length));
+      node.style.gridTemplateColumns = `repeat(${columns}, ${letters > 4 ? Math.min(74, 8 * letters + 10) : 34}px)`;
     }
     for (const { input, refresh: show } of cells.flat()) {
       show();
@@ -123,7 +123,8 @@ export function matrixButtons({ name, get, set }) {
     const M = get();
     node.hidden = !la.isMatrix(M);
     if (node.hidden) return;
-    for (const { square, node: button } of made) button.hidden = Boolean(square) && M.length !== M[0].length;
+    const square = M.length === M[0].length && M.length > 1;
+    for (const each of made) each.node.hidden = Boolean(each.square) && !square;
     title.textContent = `Change ${name()}`;
     scale.setAttribute("aria-label", `Scale of ${name()}`);
   };
@@ -142,13 +143,15 @@ export function eigenvalueEditor({ name, get, set }) {
   const node = h("div", { class: "eigenvalue-editor", dataset: { testid: "eigenvalues" } }, title, list, error, words);
   // What the last change here made: its basis is kept even when two eigenvalues meet, and eigenvectors are lost.
   let last = null;
+  let known = { matrix: null };
   let inputs = [];
   let shown = "";
 
   const present = () => {
     const M = get();
     if (last && last.name === name() && la.equal(last.matrix, M)) return last;
-    return { values: la.eigenvalues(M), basis: la.eigenbasis(M), name: name() };
+    if (known.matrix !== M) known = { matrix: M, values: la.eigenvalues(M), basis: la.eigenbasis(M) };
+    return known;
   };
   const change = (values) => {
     const basis = present().basis || la.identity(values.length);
@@ -202,6 +205,7 @@ export function eigenvalueEditor({ name, get, set }) {
     if (form !== shown) rebuild(values);
     shown = form;
     for (const input of inputs) input.refresh();
+    words.hidden = M[0].length === 1;
     words.textContent = square ? spectrumWords(M, basis) : `Rank ${la.rank(M)}. Only square matrices have eigenvalues.`;
   };
   return { node, refresh };
@@ -244,7 +248,8 @@ const spectrum = (M) =>
 export function bilinearWords(head, heads) {
   const A = la.multiply(la.transpose(head.K), head.Q);
   const inertia = la.inertia(la.add(A, la.transpose(A)));
-  const first = `A = KᵀQ has eigenvalues ${spectrum(A)}. A + Aᵀ is ${signWords(inertia)}.`;
+  const first = A.length === 1 ? `A = KQ = ${spectrum(A)}.`
+    : `A = KᵀQ has eigenvalues ${spectrum(A)}. A + Aᵀ is ${signWords(inertia)}.`;
   return `${first} ${heads === 1 ? fateWords(head, A, inertia) : ""}`.trim();
 }
 
@@ -262,5 +267,5 @@ function fateWords({ kind, Q, K, V }, A, { positive, zero }) {
       : `V is a multiple of I: a Gaussian of full rank converges to rank ${zero}.`;
   }
   if (kind === "sinkhorn" || (kind === "l2" && la.rank(K) === d)) return "A Gaussian lives for all times.";
-  return kind === "softmax" ? "The signs of A + Aᵀ and V decide together whether a Gaussian blows up." : "";
+  return kind === "softmax" ? "A + Aᵀ and V decide together whether a Gaussian blows up." : "";
 }

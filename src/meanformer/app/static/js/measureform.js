@@ -10,7 +10,7 @@ import { matrixGrid } from "./matrix.js";
 
 const LAWS = {
   cube: "uniform in a cube", ball: "uniform in a ball", sphere: "uniform on a sphere", normal: "normal",
-  mixture: "petals (normal mixture)", points: "points, one by one",
+  mixture: "petals (mixture)", points: "points, one by one",
 };
 const WEIGHTS = { equal: "equal", random: "random", zipf: "like 1/rank (Zipf)" };
 const ABOVE_ZERO = 1e-9;
@@ -86,7 +86,7 @@ function petalControls(form) {
     numberField(form, { name: "petals", label: "Petals", path: ["measure", "means"], low: 1, high: 12, whole: true,
       visible, slider: { low: 1, high: 12 }, get: ({ measure }) => measure.means?.length,
       set: (experiment, count) => rebuilt(experiment, count, radius(experiment) || 1) }),
-    numberField(form, { name: "petal-radius", label: "Their distance", path: ["measure", "covs"], low: 0.01, high: 1000,
+    numberField(form, { name: "petal-radius", label: "Distance to 0", path: ["measure", "covs"], low: 0.01, high: 1000,
       visible, get: (experiment) => experiment.measure.means && radius(experiment),
       set: (experiment, value) => rebuilt(experiment, experiment.measure.means.length, value) }),
   ];

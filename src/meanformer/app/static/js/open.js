@@ -18,6 +18,7 @@ const item = (id, label, hint, run) => ({ id, label, hint, run });
 
 function fileDialog(context, openExperiment) {
   const error = h("p", { class: "error", role: "alert" });
+  const waiting = h("p", { class: "hint", role: "status" });
   const text = h("textarea", {
     "aria-label": "Text of the experiment file", spellcheck: "false", "data-testid": "open-text",
     placeholder: "[attention]\nkind = \"softmax\"\nQ = \"identity\"\nK = \"identity\"\nV = \"identity\"\n…",
@@ -26,11 +27,14 @@ function fileDialog(context, openExperiment) {
     error.textContent = "";
     try {
       if (words.length > LARGEST_FILE) throw new Error("The file is too large: experiments here have at most 0.9 MB.");
-      const answer = await context.socket.ask("read", { do: "read", text: words });
+      const answer = await context.socket.ask("read", { do: "read", text: words }, "read", (meanwhile) => {
+        waiting.textContent = meanwhile;
+      });
       dialog.close();
       openExperiment(answer.experiment);
       context.status(answer.title ? `Opened: ${answer.title}` : "The experiment is open.");
     } catch (refused) {
+      waiting.textContent = "";
       error.textContent = refused.message;
     }
   };
@@ -46,8 +50,8 @@ function fileDialog(context, openExperiment) {
   const clicked = { onclick: () => read(text.value), "data-testid": "open-go" };
   const go = h("button", { type: "button", class: "primary", ...clicked }, "Open");
   const dialog = showDialog(
-    "Experiment file", h("p", {}, "Choose a file, or paste its text."), h("p", {}, choose), h("p", {}, text), error,
-    h("div", { class: "buttons" }, go),
+    "Experiment file", h("p", {}, "Choose a file, or paste its text."), h("p", {}, choose), h("p", {}, text),
+    waiting, error, h("div", { class: "buttons" }, go),
   );
 }
 

@@ -1,23 +1,23 @@
 // What is drawn over and under the tokens: hull, circles of the radius and its bound, starts, numbers of clusters.
 
-import { formatNumber } from "./dom.js";
+import { clamp, formatNumber } from "./dom.js";
 import { theme } from "./theme.js";
 import { clusterColour } from "./colours.js";
 import { hullOf } from "./hull.js";
 
 const MOST_STARTS = 2000;
-const MOST_NUMBERS = 12;
+const MOST_NUMBERS = 30;
 const startHulls = new WeakMap(); // by the array of the start: it does not change while a run plays
 
 /** The convex hull now (line) and at the start (dotted), for two shown coordinates. */
 export function drawHulls(pen, recording, place, project, shown) {
   const { ink, soft } = theme();
   const [a, b] = shown;
-  const { n, d, start } = recording;
-  const now = hullOf(n, (i) => recording.coordinate(i, a, place), (i) => recording.coordinate(i, b, place));
+  const { start } = recording;
+  const now = hullOf(recording.column(a, place), recording.column(b, place));
   const key = `${a} ${b}`;
   if (!startHulls.has(start) || startHulls.get(start).key !== key)
-    startHulls.set(start, { key, hull: hullOf(n, (i) => start[i * d + a], (i) => start[i * d + b]) });
+    startHulls.set(start, { key, hull: hullOf(recording.startColumn(a), recording.startColumn(b)) });
   const first = startHulls.get(start).hull;
   polygon(pen, first.map((p) => project(...p)), soft, [2, 4]);
   polygon(pen, now.map((p) => project(...p)), ink, []);
@@ -125,30 +125,45 @@ export function drawStarts(pen, recording, project, shown, radius) {
   pen.globalAlpha = 1;
 }
 
+const centres = new WeakMap(); // by the clusters: a list over the frames
+
+/** The centres of the clusters that have numbers, at a frame: kept, as they move as linearly as the tokens. */
+function centresOf(recording, k) {
+  const { clusters, n, d } = recording;
+  if (!centres.has(clusters)) centres.set(clusters, new Map());
+  const known = centres.get(clusters);
+  const points = recording.count ? recording.frames[k] : recording.start;
+  if (!known.has(points)) {
+    const sums = new Float64Array(MOST_NUMBERS * d);
+    for (let i = 0; i < n; i++) {
+      const place = clusters.places[i];
+      if (place >= 0 && place < MOST_NUMBERS) for (let c = 0; c < d; c++) sums[place * d + c] += points[i * d + c];
+    }
+    known.set(points, sums.map((sum, at) => sum / clusters.sizes[Math.floor(at / d)]));
+  }
+  return known.get(points);
+}
+
 /** The numbers of the clusters, the largest is 1, beside their centres: colour alone would not tell them apart. */
 export function drawNumbers(pen, recording, place, camera, project, shown) {
   const { font, ink } = theme();
-  const { sizes, rank } = recording.clusters;
-  const count = Math.min(sizes.length, MOST_NUMBERS);
-  const sums = Array.from({ length: count }, () => [0, 0, 0]);
-  for (let i = 0; i < recording.n; i++) {
-    const sum = sums[rank.get(recording.labels[i])];
-    if (sum) shown.forEach((c, axis) => (sum[axis] += c === "t" ? 0 : recording.coordinate(i, c, place)));
-  }
+  const { marked } = recording.clusters;
+  const { k: first, next, share } = recording.between(place);
+  const [from, to] = [centresOf(recording, first), centresOf(recording, next)];
+  const middle = (k, c) => from[k * recording.d + c] + share * (to[k * recording.d + c] - from[k * recording.d + c]);
   // Numbers that stand on one another say nothing: a smaller cluster's is left out where a larger one's stands.
   const taken = [];
   const time = recording.timeAt(place);
-  sums.forEach((sum, k) => {
-    if (sizes[k] < 0.015 * recording.n) return; // single tokens among many need no number
-    const [x, y] = project(...shown.map((c, axis) => (c === "t" ? time : sum[axis] / sizes[k])));
-    if (!(x > -20 && x < camera.width + 20 && y > -20 && y < camera.height + 20)) return;
-    const at = [x + 13, y - 12];
-    if (taken.some((other) => Math.hypot(other[0] - at[0], other[1] - at[1]) < 19)) return;
+  for (let k = 0; k < Math.min(marked, MOST_NUMBERS); k++) {
+    const [x, y] = project(...shown.map((c) => (c === "t" ? time : middle(k, c))));
+    if (!(x > -20 && x < camera.width + 20 && y > -20 && y < camera.height + 20)) continue;
+    const at = [clamp(x + 13, camera.inset.left + 12, camera.width - 12), clamp(y - 12, 11, camera.height - 11)];
+    if (taken.some((other) => Math.hypot(other[0] - at[0], other[1] - at[1]) < 19)) continue;
     taken.push(at);
     named(pen, String(k + 1), at, font, ink, true);
     pen.strokeStyle = clusterColour(k);
     pen.lineWidth = 1.5;
     const width = pen.measureText(String(k + 1)).width + 8;
     pen.strokeRect(at[0] - width / 2, at[1] - 8, width, 16);
-  });
+  }
 }

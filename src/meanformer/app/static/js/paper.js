@@ -4,21 +4,16 @@ import { theme } from "./theme.js";
 
 const MARGIN = 24;
 const GAP = 18;
-const TITLE = 30;
+const LINE = 22;
 
-/** Rows of [canvas, caption] or canvases, one below the other; a canvas without size is left out. */
+/** Rows of {canvas, title}, one below the other, under a title; canvases that are not drawn are left out. */
 export function composed(rows, title) {
-  const seen = rows.map((row) => row.filter((canvas) => canvas && canvas.width > 1 && canvas.clientWidth > 1));
-  const sizes = seen.filter((row) => row.length).map((row) => ({
-    row,
-    width: row.reduce((sum, canvas) => sum + canvas.clientWidth, 0) + GAP * (row.length - 1),
-    height: Math.max(...row.map((canvas) => canvas.clientHeight)),
-  }));
-  const width = 2 * MARGIN + Math.max(300, ...sizes.map((size) => size.width));
-  const { paper, ink, font } = theme();
+  const { paper, ink, soft, font } = theme();
   const pen = document.createElement("canvas").getContext("2d");
+  const sized = rows.map((row) => rowOf(row.filter(({ canvas }) => canvas.width > 1))).filter((row) => row.width);
+  const width = 2 * MARGIN + Math.max(300, ...sized.map((row) => row.width));
   const lines = wrapped(pen, title, `600 16px ${font}`, width - 2 * MARGIN);
-  const height = 2 * MARGIN + TITLE + 22 * (lines.length - 1) + sizes.reduce((sum, size) => sum + size.height + GAP, 0);
+  const height = 2 * MARGIN + LINE * lines.length + sized.reduce((sum, row) => sum + row.height + GAP, 0);
   const ratio = Math.min(2, window.devicePixelRatio || 1);
   Object.assign(pen.canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
   pen.scale(ratio, ratio);
@@ -26,17 +21,35 @@ export function composed(rows, title) {
   pen.fillRect(0, 0, width, height);
   pen.fillStyle = ink;
   pen.font = `600 16px ${font}`;
-  lines.forEach((line, k) => pen.fillText(line, MARGIN, MARGIN + 12 + 22 * k));
-  let y = MARGIN + TITLE + 22 * (lines.length - 1);
-  for (const { row, width: wide, height: high } of sizes) {
-    let x = (width - wide) / 2;
-    for (const canvas of row) {
-      pen.drawImage(canvas, x, y, canvas.clientWidth, canvas.clientHeight);
-      x += canvas.clientWidth + GAP;
+  lines.forEach((line, k) => pen.fillText(line, MARGIN, MARGIN + 14 + LINE * k));
+  pen.fillStyle = soft;
+  pen.font = `600 13px ${font}`;
+  let y = MARGIN + LINE * lines.length + GAP / 2;
+  for (const row of sized) {
+    let x = MARGIN + (width - 2 * MARGIN - row.width) / 2;
+    for (const { canvas, wide, high, title: words } of row.parts) {
+      if (words) pen.fillText(words, x, y + 12);
+      pen.drawImage(canvas, x, y + (words ? LINE : 0), wide, high);
+      x += wide + GAP;
     }
-    y += high + GAP;
+    y += row.height + GAP;
   }
   return pen.canvas;
+}
+
+// A canvas that is not on the page has two pixels for each of the page's.
+function rowOf(row) {
+  const parts = row.map(({ canvas, title = "" }) => {
+    const shown = canvas.clientWidth > 1;
+    return {
+      canvas,
+      title,
+      wide: shown ? canvas.clientWidth : canvas.width / 2,
+      high: shown ? canvas.clientHeight : canvas.height / 2,
+    };
+  });
+  const width = parts.reduce((sum, { wide }) => sum + wide, 0) + GAP * Math.max(0, parts.length - 1);
+  return { parts, width, height: Math.max(0, ...parts.map(({ high, title }) => high + (title ? LINE : 0))) };
 }
 
 function wrapped(pen, text, font, width) {

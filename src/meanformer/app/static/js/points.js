@@ -122,7 +122,8 @@ class GlPoints {
     if (this.sizes && this.sizesHeld !== this.sizes) fill(this.sizeBuffer, (this.sizesHeld = this.sizes));
   }
 
-  bind() {
+  /** Tell where the numbers of each token are; of every token, or of one of `every`. */
+  bind(every) {
     const { gl, place } = this;
     for (const side of [0, 1]) {
       gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers[side]);
@@ -131,7 +132,7 @@ class GlPoints {
         const coordinate = this.shown[k];
         if (typeof coordinate === "number") {
           gl.enableVertexAttribArray(at);
-          gl.vertexAttribPointer(at, 1, gl.FLOAT, false, 4 * this.d, 4 * coordinate);
+          gl.vertexAttribPointer(at, 1, gl.FLOAT, false, 4 * this.d * every, 4 * coordinate);
         } else {
           gl.disableVertexAttribArray(at);
           gl.vertexAttrib1f(at, coordinate === "t" ? this.times[side] : 0);
@@ -140,11 +141,11 @@ class GlPoints {
     }
     gl.bindBuffer(gl.ARRAY_BUFFER, this.colourBuffer);
     gl.enableVertexAttribArray(place.colour);
-    gl.vertexAttribPointer(place.colour, 4, gl.UNSIGNED_BYTE, true, 0, 0);
+    gl.vertexAttribPointer(place.colour, 4, gl.UNSIGNED_BYTE, true, 4 * every, 0);
     if (this.sizes) {
       gl.bindBuffer(gl.ARRAY_BUFFER, this.sizeBuffer);
       gl.enableVertexAttribArray(place.size);
-      gl.vertexAttribPointer(place.size, 1, gl.FLOAT, false, 0, 0);
+      gl.vertexAttribPointer(place.size, 1, gl.FLOAT, false, 4 * every, 0);
     } else {
       gl.disableVertexAttribArray(place.size);
       gl.vertexAttrib1f(place.size, 1);
@@ -152,7 +153,7 @@ class GlPoints {
   }
 
   /** Draw. Returns how many tokens are drawn. Colours are [red, green, blue] from 0 to 255; lengths in CSS pixels. */
-  draw({ camera, share, diameter, alpha, paper, rim = 0, ratio }) {
+  draw({ camera, share, diameter, alpha, paper, rim = 0, ratio, every = 1 }) {
     const { gl, uniform, canvas } = this;
     if (!this.ready || gl.isContextLost()) return 0;
     gl.viewport(0, 0, canvas.width, canvas.height);
@@ -161,7 +162,7 @@ class GlPoints {
     if (!this.n || !this.from || !this.colours) return 0;
     this.upload();
     gl.useProgram(this.program);
-    this.bind();
+    this.bind(every);
     const [right, up, out] = camera.rows();
     const unit = (rgb) => rgb.map((part) => part / 255);
     gl.uniform1f(uniform.share, share);
@@ -184,7 +185,8 @@ class GlPoints {
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
     if (camera.solid) gl.enable(gl.DEPTH_TEST);
     else gl.disable(gl.DEPTH_TEST);
-    gl.drawArrays(gl.POINTS, 0, this.n);
-    return this.n;
+    const count = Math.ceil(this.n / every);
+    gl.drawArrays(gl.POINTS, 0, count);
+    return count;
   }
 }

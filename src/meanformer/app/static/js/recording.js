@@ -1,5 +1,6 @@
 // A run as the page holds it: the frames that have arrived, the curves, the end.
 
+const MARKED = 0.015; // the share of the tokens from which on a cluster is marked
 const CURVES = ["radius", "bound", "clusters", "effective_rank", "energy"];
 
 /** The frames of one run of tokens. Positions are float32, a frame after the other; frames may still be arriving. */
@@ -24,16 +25,12 @@ export class Recording {
     this.complete = false;
     this.outcome = null;
     this.end = null;
-    this.labels = null;
     this.clusters = null;
   }
 
   /** Until its own clusters are known, a run has the colours of the one before, so that small changes do not flicker. */
   inherit(before) {
-    if (before && before.n === this.n && !this.clusters) {
-      this.labels = before.labels;
-      this.clusters = before.clusters;
-    }
+    if (before && before.n === this.n && !this.clusters) this.clusters = before.clusters;
   }
 
   /** How many frames have arrived. */
@@ -83,8 +80,7 @@ export class Recording {
     this.end = answer;
     this.outcome = answer.outcome || null;
     const { labels } = answer.arrays;
-    this.labels = labels ? labels.data : null;
-    this.clusters = labels ? groups(this.labels, this.n) : null;
+    this.clusters = labels ? groups(labels.data, this.n) : null;
   }
 
   /** The frame before a place u in [0, count - 1], the one after, and the share of the way between them. */
@@ -118,9 +114,14 @@ export class Recording {
   curveAt(name, u) {
     const curve = this.curves[name];
     if (!curve || !this.count) return undefined;
-    const { k, next, share } = this.between(u);
+    // Costly curves are known at some frames only: the value is between the known ones around the place.
+    const known = (k) => Number.isFinite(curve[k]);
+    let { k, next } = this.between(u);
+    while (k > 0 && !known(k)) k--;
+    while (next < curve.length - 1 && !known(next)) next++;
     // Counts have no values between frames.
-    return share === 0 || name === "clusters" ? curve[k] : curve[k] + share * (curve[next] - curve[k]);
+    if (name === "clusters" || next === k || !(u > k)) return curve[k];
+    return curve[k] + ((u - k) / (next - k)) * (curve[next] - curve[k]);
   }
 
   /** The attention that each token receives, over its weight (1 is the average), at the last frame that knows it. */
@@ -148,6 +149,20 @@ export class Recording {
     if (!this.count) return this.start[at];
     const { k, next, share } = this.between(u);
     return this.frames[k][at] + share * (this.frames[next][at] - this.frames[k][at]);
+  }
+
+  /** Coordinate c of all tokens at a place u. */
+  column(c, u) {
+    if (!this.count) return this.startColumn(c);
+    const { k, next, share } = this.between(u);
+    const [a, b, d] = [this.frames[k], this.frames[next], this.d];
+    const values = new Float64Array(this.n);
+    for (let i = 0, at = c; i < this.n; i++, at += d) values[i] = a[at] + share * (b[at] - a[at]);
+    return values;
+  }
+
+  startColumn(c) {
+    return Float64Array.from({ length: this.n }, (_, i) => this.start[i * this.d + c]);
   }
 
   /** The smallest box around frames first..last, as {low, high}; `null` without frames. */
@@ -201,10 +216,16 @@ function widen(box, other) {
   }
 }
 
-/** Clusters by size, the largest first: their labels and numbers of tokens; `rank` tells the place of a label. */
+/**
+ * Clusters by size, the largest first: `sizes`, numbers of tokens; `places`, for each token that of its cluster;
+ * `marked`, how many are large enough to have a colour and a number: a colour for each token would tell nothing.
+ */
 function groups(labels, n) {
   const sizes = new Map();
   for (let i = 0; i < n; i++) if (labels[i] >= 0) sizes.set(labels[i], (sizes.get(labels[i]) || 0) + 1);
   const order = [...sizes.entries()].sort((a, b) => b[1] - a[1] || a[0] - b[0]);
-  return { sizes: order.map(([, size]) => size), rank: new Map(order.map(([label], place) => [label, place])) };
+  const rank = new Map(order.map(([label], place) => [label, place]));
+  const places = Int32Array.from(labels, (label) => rank.get(label) ?? -1);
+  const list = order.map(([, size]) => size);
+  return { sizes: list, places, marked: list.filter((size) => size >= MARKED * n).length };
 }

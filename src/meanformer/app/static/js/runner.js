@@ -21,6 +21,12 @@ export function plannedFrames({ layers, save = {} }) {
 export class Runner {
   constructor(socket, slot, handlers) {
     Object.assign(this, { socket, slot, handlers, wish: null, asked: null, recording: null, latency: {} });
+    // What a lost connection had promised does not come; the view asks again when there is a new one.
+    socket.onState((state) => {
+      if (state !== "closed" || !this.asked) return;
+      this.asked = null;
+      handlers.onIdle();
+    });
   }
 
   get busy() {

@@ -91,8 +91,11 @@ class Connection {
     if (this.ready) this.web.send(JSON.stringify({ do: "cancel", slot }));
   }
 
-  /** Ask for one answer: a promise of the answer `say`; refusals and failures reject with the sentence. */
-  ask(slot, message, say = message.do) {
+  /**
+   * Ask for one answer: a promise of the answer `say`; refusals and failures reject with the sentence. `onWords(words)`
+   * hears what is done meanwhile.
+   */
+  ask(slot, message, say = message.do, onWords = () => {}) {
     return new Promise((resolve, reject) => {
       if (!this.ready) {
         reject(new Error("There is no connection to the server."));
@@ -102,6 +105,8 @@ class Connection {
       this.request(slot, message, (answer) => {
         if (LAST_WORDS.has(answer.say)) lost();
         if (answer.say === say) resolve(answer);
+        else if (answer.say === "queued" || answer.say === "doing") onWords(answer.words);
+        else if (answer.say === "cancelled") reject(new DOMException("This was cancelled.", "AbortError"));
         else if (answer.say === "refused" || answer.say === "failed")
           reject(Object.assign(new Error(answer.words), { refusal: answer }));
       });

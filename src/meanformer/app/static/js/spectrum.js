@@ -64,6 +64,11 @@ function drawSpectrum(ctx, path, number, time, width, height) {
   const clock = clockOf(path);
   const { keep, places } = clock;
   const [first, last] = [places[0] ?? 1, places.at(-1) ?? 1];
+  if (keep.length < 2) {
+    Object.assign(ctx, { fillStyle: colours.soft, font: `13px ${colours.font}`, textAlign: "center" });
+    ctx.fillText(`Start ${number + 1} does not move.`, width / 2, height / 2);
+    return;
+  }
   const [low, high] = valueRange(path, keep);
   const [wide, tall] = [width - EDGE.left - EDGE.right, height - EDGE.top - EDGE.bottom];
   const along = clock.linear ? (place) => place - first : (place) => Math.log(place / first);
@@ -168,10 +173,13 @@ function placeLabels(ctx, path, number, clock, axes, colours) {
     if (used.some((other) => Math.abs(other - y) < 16)) y = falls ? at - 14 : at + 14;
     used.push(y);
     const wide = ctx.measureText(words).width;
+    // A line that ends early has its name to the right of its end.
+    const end = axes.x(clock.places[clock.keep.indexOf(k)]);
+    const right = Math.min(axes.width - EDGE.right - 3, end < axes.width - 110 ? end + wide + 8 : Infinity);
     ctx.fillStyle = faded(colours.card, 0.8);
-    ctx.fillRect(axes.width - EDGE.right - wide - 6, y - 8, wide + 6, 16);
+    ctx.fillRect(right - wide - 3, y - 8, wide + 6, 16);
     ctx.fillStyle = colours.ink;
-    ctx.fillText(words, axes.width - EDGE.right - 3, y);
+    ctx.fillText(words, right, y);
   }
   ctx.fillStyle = colours.soft;
   ctx.font = `12px ${colours.font}`;

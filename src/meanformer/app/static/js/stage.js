@@ -12,6 +12,8 @@ import { StageHand } from "./stagehand.js";
 
 const INSET = { left: 46, right: 0, top: 0, bottom: 26 };
 const BARE = { left: 0, right: 0, top: 0, bottom: 0 };
+const CROWD = 10000; // so many tokens may be too many to move smoothly
+const SLOW = 55; // milliseconds from one picture to the next that are too many
 const KEYS = "Keys: space plays, arrows step, plus and minus zoom, W A S D move the view, 0 fits it; " +
   "square brackets choose a token, shift with arrows moves it at the start.";
 
@@ -62,6 +64,7 @@ class Stage extends StageHand {
     }
     if (this.selected >= recording.n) this.selected = -1;
     this.sizes = sizesOf(recording);
+    if (!before || before.n !== recording.n) Object.assign(this, { every: 1, slowness: 0, moving: false });
     this.redraw();
   }
 
@@ -94,7 +97,26 @@ class Stage extends StageHand {
     // What the readout says is of another moment.
     if (place !== this.place && this.dragging < 0) this.readout.hidden = true;
     this.place = place;
+    this.pace(performance.now());
     this.render();
+  }
+
+  /** Where many tokens move too slowly, as without a graphics card, some of them do: all are drawn when time stands. */
+  pace(now) {
+    const passed = now - (this.shownAt || 0);
+    this.shownAt = now;
+    if (this.recording && this.recording.n > CROWD && passed < 1000) {
+      this.slowness = 0.75 * this.slowness + 0.25 * passed;
+      if (this.slowness > SLOW && this.every < 16) [this.every, this.slowness] = [this.every * 2, SLOW / 2];
+    }
+    clearTimeout(this.stillTimer);
+    this.moving = this.every > 1;
+    if (this.moving) this.stillTimer = setTimeout(() => this.rest(), 200);
+  }
+
+  rest() {
+    this.moving = false;
+    this.redraw();
   }
 
   redraw() {
@@ -193,7 +215,7 @@ class Stage extends StageHand {
     const mode = this.display.colour || "plain";
     const { recording, place } = this;
     const frame = mode === "received" ? Math.floor(place) : 0;
-    const key = [recording, mode, frame, recording.clusters, recording.received.length].map(identity);
+    const key = [recording, mode, frame, recording.clusters, recording.received.length];
     if (this.colours && key.every((part, k) => part === this.colourKey[k])) return;
     this.colourKey = key;
     this.colours = tokenColours(recording, mode, place);
@@ -217,7 +239,8 @@ class Stage extends StageHand {
     const alpha = crowd <= 1000 ? 0.95 : clamp(0.95 - 0.25 * Math.log10(crowd / 1000), 0.35, 1);
     const rim = crowd <= 1000 ? 0.7 : 0;
     const paper = toRgb(theme().card || theme().paper);
-    this.drawn = points.draw({ camera, share, diameter: this.diameter(), alpha, paper, rim, ratio: this.ratio });
+    const every = this.moving ? this.every : 1;
+    this.drawn = points.draw({ camera, share, diameter: this.diameter(), alpha, paper, rim, ratio: this.ratio, every });
   }
 
   drawOver(pen) {
@@ -235,9 +258,10 @@ class Stage extends StageHand {
       pen.lineWidth = i === this.selected ? 2 : 1.2;
       pen.stroke();
     }
-    if (this.drawn < recording.n && recording.n && this.points.kind === "canvas" && recording.n > 5000) {
+    if (this.drawn < recording.n && recording.n > 5000) {
       const [drawn, all] = [this.drawn, recording.n].map((count) => count.toLocaleString("en"));
-      named(pen, `No WebGL here: ${drawn} of ${all} tokens are drawn.`, [camera.width / 2, 14], font, soft);
+      const why = this.points.kind === "canvas" ? "No WebGL here" : "While it moves";
+      named(pen, `${why}: ${drawn} of ${all} tokens are drawn.`, [camera.width / 2, 14], font, soft);
     }
   }
 
@@ -253,8 +277,6 @@ class Stage extends StageHand {
     for (const canvas of [this.under, this.middle, this.over]) pen.drawImage(canvas, x, y, width, height);
   }
 }
-
-const identity = (part) => part;
 
 /** Diameters relative to 1 by the weights: areas are as the weights, within limits that can be seen. */
 function sizesOf({ n, weights, equalWeights }) {

@@ -59,6 +59,7 @@ export class StageHand {
         }
       },
       up: () => this.release(),
+      shift: (dx, dy) => camera.pan(dx, dy),
       pinch: (factor, x, y) => this.zoom(factor, x, y),
       hover: (x, y) => this.hover(x, y),
       leave: () => this.hover(-100, -100),
@@ -96,8 +97,8 @@ export class StageHand {
     if (recording.positions) parts.push(`position ${formatNumber(recording.positions[i], 3)}`);
     const received = recording.receivedAt(place);
     if (received) parts.push(`attention received ${formatNumber(received[i], 3)} × average`);
-    if (recording.end && recording.clusters && recording.labels[i] >= 0)
-      parts.push(`cluster ${recording.clusters.rank.get(recording.labels[i]) + 1} at the end`);
+    if (recording.end && recording.clusters && recording.clusters.places[i] >= 0)
+      parts.push(`cluster ${recording.clusters.places[i] + 1} at the end`);
     return parts.join(" · ");
   }
 

@@ -1,6 +1,7 @@
 // A run of tokens as a picture and as a table.
 
-import { h } from "./dom.js";
+import { h, plural } from "./dom.js";
+import { KINDS, unwrapped } from "./experiment.js";
 import { theme } from "./theme.js";
 
 const MARGIN = 20;
@@ -49,9 +50,13 @@ function shortened(pen, text, room) {
   return shown;
 }
 
-/** The picture of the Tokens view. */
-export function picture({ stage, recording, player, outcome }) {
-  const title = recording ? outcome.firstChild?.textContent || recording.summary : "meanformer";
+/** The picture of the Tokens view; its title tells what runs, and how it ended. */
+export function picture({ stage, recording, player, outcome, folder }, experiment) {
+  const heads = unwrapped(experiment.attention)?.heads || [];
+  const names = [...new Set(heads.map(({ kind }) => KINDS[kind].name))].join(" and ") || "Attention";
+  const what = folder === null ? names : folder;
+  const count = recording ? `, ${plural(recording.n, "token")}, d = ${recording.d}. ` : "";
+  const title = `${what}${count}${recording && recording.end ? outcome.firstChild.textContent : ""}`;
   return composed([{ stage, title }], { title, time: player.timeWords(player.shown) });
 }
 
@@ -60,9 +65,9 @@ export function tableOf(recording) {
   const { n, d, rescaled } = recording;
   const letter = rescaled ? "z" : "x";
   const columns = ["time", "token", ...Array.from({ length: d }, (_, c) => `${letter}${c + 1}`), "weight"];
-  if (recording.end && recording.labels) columns.push("cluster_at_the_end");
-  const place = (label) => (label < 0 ? "" : recording.clusters.rank.get(label) + 1);
-  const cluster = (i) => (recording.end && recording.labels ? [place(recording.labels[i])] : []);
+  const clusters = recording.end && recording.clusters;
+  if (clusters) columns.push("cluster_at_the_end");
+  const cluster = (i) => (clusters ? [clusters.places[i] < 0 ? "" : clusters.places[i] + 1] : []);
   function* rows() {
     for (let k = 0; k < recording.count; k++) {
       for (let i = 0; i < n; i++) {

@@ -2,9 +2,9 @@
 
 import { formatNumber, h, plural } from "./dom.js";
 import { getState, subscribe, update } from "./state.js";
-import { onThemeChange, theme } from "./theme.js";
+import { onThemeChange } from "./theme.js";
 import { createCharts } from "./charts.js";
-import { legendOf } from "./colours.js";
+import { legendOf, orderedRgb } from "./colours.js";
 import { createDisplayBar } from "./displaybar.js";
 import { movedMeasure } from "./dragging.js";
 import { experimentForm } from "./form.js";
@@ -112,6 +112,7 @@ class TokensView {
 
   ask(asked, message) {
     this.asked = asked;
+    this.awaiting = true; // the picture is of the run before
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.runner.ask(message), this.stage.dragging >= 0 ? 0 : 30);
   }
@@ -120,6 +121,8 @@ class TokensView {
 
   busy(words, share) {
     this.cancelButton.hidden = false;
+    // Words of the run before fade, unless the new one is here at once.
+    if (this.awaiting) this.fading = this.fading || setTimeout(() => this.pictures.classList.add("stale"), 500);
     this.stage.node.setAttribute("aria-busy", "true");
     this.progress.hidden = false;
     this.progress.classList.toggle("unknown", !(share > 0));
@@ -128,9 +131,17 @@ class TokensView {
   }
 
   idle() {
+    this.fresh();
     this.cancelButton.hidden = true;
     this.progress.hidden = true;
     this.stage.node.removeAttribute("aria-busy");
+  }
+
+  fresh() {
+    this.awaiting = false;
+    clearTimeout(this.fading);
+    this.fading = null;
+    this.pictures.classList.remove("stale");
   }
 
   begin(recording) {
@@ -146,6 +157,7 @@ class TokensView {
     if (this.waiting !== recording) return;
     clearTimeout(this.patience);
     this.waiting = null;
+    this.fresh();
     if (this.moved) recording.moveStart(this.moved.i, this.moved.coordinates);
     recording.inherit(this.recording);
     this.recording = recording;
@@ -199,8 +211,12 @@ class TokensView {
   cancel() {
     this.runner.cancel();
     this.context.status("Cancelled. A change of the settings starts a new run.");
-    if (!this.recording || this.recording.end) return;
-    this.recording.labels = this.recording.clusters = null;
+    if (!this.recording) return;
+    if (this.recording.end) {
+      this.words("Cancelled: the picture is of the run before.");
+      return;
+    }
+    this.recording.clusters = null;
     this.stage.recolour();
     this.words("Cancelled: the picture holds the frames that had arrived.");
   }
@@ -233,8 +249,8 @@ class TokensView {
     if (low !== undefined) this.legendLine.append(`${low} `, scale(), ` ${high}: `);
     this.legendLine.append(words);
     if (this.display.bound && this.recording.rescaled)
-      this.legendLine.append(` ${words ? "· " : ""}R(t) and its bound are about x; the picture shows z = e`,
-        h("sup", {}, "−tV"), "x, so the circles are left out: see the chart, or choose the plain frame.");
+      this.legendLine.append(` ${words ? "· " : ""}No circles: R(t) and its bound are about x, not z = e`,
+        h("sup", {}, "−tV"), "x. See the chart.");
     if (this.display.hull && this.stage.shown.length !== 2)
       this.legendLine.append(" · The hull is drawn in two dimensions: set the third axis to flat.");
     if (this.grownBy && this.display.fit === "run")
@@ -323,7 +339,7 @@ class TokensView {
     return {
       name: "tokens",
       experiment: () => (this.folder === null ? getState().tokens.experiment : null),
-      picture: () => picture(this),
+      picture: () => picture(this, getState().tokens.experiment),
       frameCount: () => (this.recording ? this.recording.count : 0),
       currentFrame: () => this.player.shown,
       seek: (k) => {
@@ -340,7 +356,7 @@ function scale() {
   const canvas = h("canvas", { width: 96, height: 10, class: "scale", "aria-hidden": "true" });
   const pen = canvas.getContext("2d");
   for (let x = 0; x < 96; x++) {
-    pen.fillStyle = theme().viridis(x / 95);
+    pen.fillStyle = `rgb(${orderedRgb(x / 95).join(", ")})`;
     pen.fillRect(x, 0, 1, 10);
   }
   return canvas;

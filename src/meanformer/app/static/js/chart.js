@@ -7,16 +7,16 @@ import { tickTexts, ticks } from "./camera.js";
 const EDGE = { left: 40, right: 10, top: 8, bottom: 20 };
 
 /**
- * A chart in `root`. `log`: a logarithmic axis; `wide`: one where values span much; `zero`: from 0 on. `series`: [{name, sign,
- * colour: index in the palette, dashed, step}]; `onScrub(time)` while the pointer is down. `set(times, values, span)` gives the
- * data: values[name] is a list, or left out where there is none.
+ * A chart in `root`. `log`: a logarithmic axis; `wide`: one where values span much; `zero`: from 0 on. `series`:
+ * [{name, sign, colour: index in the palette, dashed, step}]; `onScrub(time)` while the pointer is down.
+ * `set(times, values, span)` gives the data: values[name] is a list, or left out where there is none.
  */
 export function createChart(root, options) {
   return new Chart(root, options);
 }
 
 class Chart {
-  constructor(root, { title, series, log = false, wide = false, zero = false, none = "none", testid, onScrub = () => {} }) {
+  constructor(root, { title, series, log, wide, zero, none = "none", testid, onScrub = () => {} }) {
     Object.assign(this, { series, log, wide, zero, none, onScrub, times: [], values: {}, span: [0, 1], title });
     this.heading = h("h3", { class: "chart-title" }, title);
     this.reading = h("span", { class: "chart-reading" });

@@ -2,7 +2,7 @@
 
 import { clamp, fitCanvas, h } from "./dom.js";
 import { drawMarker, fateLook, isJoined } from "./fates.js";
-import { hull } from "./linalg.js";
+import { hullOf } from "./hull.js";
 import { faded, theme } from "./theme.js";
 
 const FIRST_LOOK = { azimuth: -0.95, elevation: 0.3, zoom: 1 };
@@ -235,7 +235,9 @@ function drawCone(ctx, { project, heights }, colours, log) {
 // The cone seen from the side is the hull of its tip and its upper ring.
 function fillSilhouette(ctx, tip, ring, colour) {
   ctx.beginPath();
-  hull([tip, ...ring]).forEach(([px, py], k) => (k ? ctx.lineTo(px, py) : ctx.moveTo(px, py)));
+  const outline = [tip, ...ring];
+  const corners = hullOf(outline.length, (k) => outline[k][0], (k) => outline[k][1]);
+  corners.forEach(([px, py], k) => (k ? ctx.lineTo(px, py) : ctx.moveTo(px, py)));
   ctx.closePath();
   ctx.fillStyle = colour;
   ctx.fill();

@@ -4,6 +4,7 @@ import { debounce, formatNumber, h } from "./dom.js";
 import { createChart } from "./chart.js";
 import { densityBar, densityCurve, densityMap } from "./densitymap.js";
 import { DensityRun } from "./densityrun.js";
+import { KINDS } from "./experiment.js";
 import { experimentForm } from "./form.js";
 import { outcomeWords } from "./outcomes.js";
 import { composed } from "./paper.js";
@@ -104,6 +105,7 @@ export function mount(root, context) {
     set: (experiment) => update(["density", "experiment"], experiment),
     d: [1],
     measures: "density",
+    kinds: Object.keys(KINDS).filter((kind) => kind !== "hardmax"), // a grid of cells is no set of leaders
     dynamics: true,
     heads: true,
     view: "density",

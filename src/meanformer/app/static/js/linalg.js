@@ -1,4 +1,4 @@
-// Small dense matrices as arrays of rows: products, eigenvalues, ranks, inertia, hulls. Pure functions.
+// Small dense matrices as arrays of rows: products, eigenvalues, ranks, inertia. Pure functions.
 
 export const shape = (M) => [M.length, M[0].length];
 export const filled = (rows, columns, entry) =>
@@ -265,20 +265,3 @@ export function withEigenvalues(values, basis) {
   });
   return multiply(multiply(basis, D), inverse(basis));
 }
-
-/** The corners of the convex hull of points [x, y] of the plane, counterclockwise; points on an edge are left out. */
-export function hull(points) {
-  const sorted = [...points].sort((p, q) => p[0] - q[0] || p[1] - q[1]);
-  const half = (list) => {
-    const chain = [];
-    for (const p of list) {
-      while (chain.length > 1 && turn(chain[chain.length - 2], chain[chain.length - 1], p) <= 0) chain.pop();
-      chain.push(p);
-    }
-    return chain.slice(0, -1);
-  };
-  const corners = [...half(sorted), ...half(sorted.reverse())];
-  return corners.length ? corners : sorted.slice(0, 1);
-}
-
-const turn = (p, q, r) => (q[0] - p[0]) * (r[1] - p[1]) - (q[1] - p[1]) * (r[0] - p[0]);

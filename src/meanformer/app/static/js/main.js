@@ -1,6 +1,7 @@
 // The start of the page: tabs, header, status line; views are mounted when they are first shown.
 
 import { clear, h } from "./dom.js";
+import { dimension } from "./experiment.js";
 import { exportMenu } from "./exports.js";
 import { closeByBackdrop } from "./menu.js";
 import { openMenu } from "./open.js";
@@ -93,6 +94,11 @@ function openExperiment(experiment) {
   const state = getState();
   const { kind, cov } = experiment.measure || {};
   const name = kind === "gaussian" || kind === "density" ? kind : "tokens";
+  const d = dimension(experiment);
+  if (name === "gaussian" && d !== 2) {
+    showAlert(`The Gaussian view shows covariances of the plane, and this experiment has dimension ${d}.`);
+    return;
+  }
   const part = { ...state[name], experiment };
   if (name === "gaussian") part.starts = [Array.isArray(cov) ? cov : [[cov > 0 ? cov : 1, 0], [0, cov > 0 ? cov : 1]]];
   replaceState({ ...state, view: name, [name]: part });

@@ -70,7 +70,7 @@ export function matrixGrid({ name, get, set, tell, errorId, locked = () => false
     // Cells grow for long numbers, but not while one types.
     if (!node.contains(document.activeElement)) {
       const letters = Math.max(...M.flat().map((x) => typed(x).length));
-      node.style.gridTemplateColumns = `repeat(${columns}, ${letters > 4 ? Math.min(74, 8 * letters + 10) : 34}px)`;
+      node.style.gridTemplateColumns = `repeat(${columns}, ${letters > 4 ? Math.min(74, 8 * letters + 10) : 38}px)`;
     }
     for (const { input, refresh: show } of cells.flat()) {
       show();

@@ -28,7 +28,7 @@ export class Recording {
     this.clusters = null;
   }
 
-  /** Until its own clusters are known, a run has the colours of the one before, so that small changes do not flicker. */
+  /** Until its clusters are known, a run has those of the run before, so that small changes do not flicker. */
   inherit(before) {
     if (before && before.n === this.n && !this.clusters) this.clusters = before.clusters;
   }

@@ -61,7 +61,7 @@ def check_experiment(experiment: Experiment, limits: Limits = LIMITS) -> None:
         _at_most(("layers", "depth"), "the depth", layers.depth, limits.depth)
     leaves = list(_leaves(experiment.attention))
     _at_most(("attention",), "the number of heads and terms", len(leaves), limits.heads)
-    frames = _frames(experiment)
+    frames = frames_of(experiment)
     _at_most(("save", "times"), "the number of frames", frames, limits.frames)
     if measure.kind == "density":
         _check_cells(measure, d, limits)
@@ -93,6 +93,17 @@ def check_experiment(experiment: Experiment, limits: Limits = LIMITS) -> None:
         )
 
 
+def check_seen(experiment: Experiment) -> None:
+    """Refuse a run that has no frames for the page to show."""
+    assert experiment.measure is not None
+    if experiment.measure.kind == "gaussian":
+        remedy = 'choose starts in the Gaussian view, or tokens from the same law: kind = "normal"'
+        _refuse(("measure", "kind"), "the page runs tokens and densities", "a Gaussian", "one of these", remedy)
+    if experiment.save.sample is not None:
+        got = f"a sample of {experiment.save.sample}"
+        _refuse(("save", "sample"), "the page shows all tokens", got, "no sample", "leave it out, or take fewer tokens")
+
+
 def _check_cells(measure: Any, d: int, limits: Limits) -> None:
     if d != 1:
         _refuse(("measure", "of"), "the page shows densities on a line", f"d = {d}", "d = 1", "use `meanformer run`")
@@ -101,7 +112,7 @@ def _check_cells(measure: Any, d: int, limits: Limits) -> None:
         _at_most(("measure", "cells"), "the number of cells", count, limits.cells)
 
 
-def _frames(experiment: Experiment) -> int:
+def frames_of(experiment: Experiment) -> int:
     """How many states are sent."""
     times = experiment.save.times
     if experiment.layers is not None:

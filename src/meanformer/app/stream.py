@@ -13,6 +13,7 @@ from jaxtyping import Array
 
 import meanformer as mf
 
+from .. import _checks as checks
 from ..diagnostics.bounds import grown_radius
 from ..diagnostics.clusters import box_diameter, clusters_at
 from ..diagnostics.spectra import effective_ranks
@@ -42,8 +43,10 @@ class Cancelled(Exception):
 class Stream(AbstractJournal):
     """A journal that sends the rows of a run instead of writing them, and ends the run when `wanted()` is false."""
 
-    def __init__(self, send: Send, say: Callable[[str, float | None], None], wanted: Callable[[], bool], t1: float):
-        self.send, self.say, self.wanted, self.t1 = send, say, wanted, t1
+    def __init__(
+        self, send: Send, say: Callable[[str, float | None], None], wanted: Callable[[], bool], t1: float, frames: int
+    ):
+        self.send, self.say, self.wanted, self.t1, self.frames = send, say, wanted, t1, frames
         self.sent = 0
         self.system: Any = None
         self.curves: Curves | None = None
@@ -52,7 +55,7 @@ class Stream(AbstractJournal):
 
     def begin(self, verb: str, field: Any, measure: Any, options: dict[str, Any]) -> Any:
         if isinstance(measure, mf.PointCloud):
-            _send_start(self.send, measure, options, verb == "layers", self.t1)
+            _send_start(self.send, measure, options, verb == "layers", self.t1, self.frames)
         self.say("Computing. The first run of its kind is compiled, which takes some seconds.", None)
         return None
 
@@ -60,7 +63,7 @@ class Stream(AbstractJournal):
         run = shell()
         self.system = run.system
         if isinstance(run.system.mu, mf.Density):
-            _send_grid(self.send, run.system.mu, self.t1)
+            _send_grid(self.send, run.system.mu, self.t1, self.frames)
         else:
             self.curves = Curves(run.field, run.system, float(run.times[0]))
         return None
@@ -178,19 +181,22 @@ def _covariances(z: np.ndarray, weights: np.ndarray) -> np.ndarray:
         return np.einsum("n,knd,kne->kde", weights, centred, centred)
 
 
-def _send_start(send: Send, mu: mf.PointCloud, options: Mapping[str, Any], discrete: bool, t1: float) -> None:
+def _send_start(
+    send: Send, mu: mf.PointCloud, options: Mapping[str, Any], discrete: bool, t1: float, frames: int
+) -> None:
     arrays = {"points": np.asarray(mu.points, float), "weights": np.asarray(mu.weights, float)}
     if mu.positions is not None:
         arrays["positions"] = np.asarray(mu.positions, float)
     frame = "rescaled" if options.get("frame") is not None else "plain"
     t0 = options.get("t0", 0.0)
     words = {"say": "start", "of": "tokens", "n": mu.n, "d": mu.d, "frame": frame, "discrete": discrete}
-    send(words | {"t0": float(t0), "t1": t1}, arrays)
+    send(words | {"t0": float(t0), "t1": t1, "times": frames}, arrays)
 
 
-def _send_grid(send: Send, rho: mf.Density, t1: float) -> None:
+def _send_grid(send: Send, rho: mf.Density, t1: float, frames: int) -> None:
     words = {"say": "start", "of": "density", "cells": rho.cells[0], "discrete": False, "t0": 0.0, "t1": t1}
-    send(words | {"spacing": float(rho.spacing[0])}, {"x": np.asarray(rho.centres(0), float)})
+    words |= {"times": frames, "spacing": float(rho.spacing[0])}
+    send(words, {"x": np.asarray(rho.centres(0), float)})
 
 
 def send_frames(send: Send, first: int, times: np.ndarray, saved: Any, system: Any, curves: Curves | None) -> None:
@@ -247,6 +253,7 @@ def seconds_of(run: Any) -> float:
 
 def run_problem(
     problem: Problem,
+    frames: int,
     send: Send,
     say: Callable[[str, float | None], None],
     wanted: Callable[[], bool],
@@ -260,22 +267,37 @@ def run_problem(
         t1 = depth * float(options.get("step", 1 / depth))
     else:
         options["stop"] = [*(options.get("stop") or []), mf.WallClock(LIMITS.seconds)]
-    stream = Stream(send, say, wanted, t1)
+    stream = Stream(send, say, wanted, t1, frames)
     run = Problem(problem.verb, problem.field, problem.measure, options).run(journal=stream, progress=False)
     send_end(send, run, stream.curves, want)
 
 
+def _check_replay(run: Any) -> None:
+    """Refuse what the page cannot show."""
+    mu, frames = run.system.mu, len(run.times)
+    size = frames * (mu.n * mu.d if isinstance(mu, mf.PointCloud) else 0)
+    if isinstance(mu, mf.Gaussian) or (isinstance(mu, mf.Density) and mu.d != 1) or size > LIMITS.numbers:
+        got = f"{mu.n} tokens x {mu.d} coordinates x {frames} frames" if size else f"{type(mu).__name__}, d = {mu.d}"
+        checks.refuse(
+            "the page cannot replay this run",
+            got=got,
+            expected=f"tokens, at most {LIMITS.numbers:,} numbers in all, or a density on a line",
+            remedy="meanformer report RUN shows any run",
+        )
+
+
 def replay(run: Any, send: Send, want: tuple[str, ...]) -> None:
     """A run that was computed earlier, as if it were computed now."""
-    t1, mu = float(run.outcome.time), run.system.mu
+    _check_replay(run)
+    t1, mu, frames = float(run.outcome.time), run.system.mu, len(run.times)
     saved = jax.tree.map(np.asarray, run.saved)
     if isinstance(mu, mf.Density):
-        _send_grid(send, mu, t1)
+        _send_grid(send, mu, t1, frames)
         curves = None
     else:
         rescaled = run.propagators is not None
         times = np.asarray(run.times)
-        _send_start(send, mu, {"frame": rescaled or None, "t0": float(times[0])}, run.discrete, t1)
+        _send_start(send, mu, {"frame": rescaled or None, "t0": float(times[0])}, run.discrete, t1, frames)
         curves = Curves(run.field, run.system, float(times[0]))
     send_frames(send, 0, np.asarray(run.times), saved, run.system, curves)
     send_end(send, run, curves, want)

@@ -2,7 +2,7 @@
 
 import { formatNumber } from "./dom.js";
 import { theme } from "./theme.js";
-import { ticks } from "./camera.js";
+import { ticks } from "./ticks.js";
 
 const SUBSCRIPTS = "₁₂₃₄₅₆₇₈";
 

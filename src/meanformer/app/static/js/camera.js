@@ -1,6 +1,6 @@
 // The camera of a picture of tokens: flat (two axes), or solid (three axes, seen in perspective).
 
-import { clamp, formatNumber } from "./dom.js";
+import { clamp } from "./dom.js";
 
 const MARGIN = 0.86;
 const NEAR = 0.05;
@@ -126,26 +126,4 @@ export class Camera {
     this.scale = this.stretched ? [this.scale[0], next] : [next, next];
     this.version++;
   }
-}
-
-/** The numbers of ticks as texts, with as many digits as tell them apart. */
-export function tickTexts(values) {
-  const step = values.length > 1 ? Math.abs(values[1] - values[0]) : Infinity;
-  return values.map((value) => {
-    const size = Math.max(Math.abs(value), Number.MIN_VALUE);
-    const digits = Number.isFinite(step) ? Math.ceil(Math.log10(size / step) - 1e-9) + 1 : 3;
-    return formatNumber(value, clamp(digits, 3, 9));
-  });
-}
-
-/** About `count` round numbers in [low, high]: 1, 2 or 5 times a power of ten apart. */
-export function ticks(low, high, count) {
-  const span = high - low;
-  if (!(span > 0) || !Number.isFinite(span)) return [];
-  const rough = span / Math.max(1, count);
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * ([1, 2, 5].find((k) => k * power >= rough) || 10);
-  const list = [];
-  for (let k = Math.ceil(low / step); k * step <= high * (1 + 1e-12) && list.length < 50; k++) list.push(k * step);
-  return list;
 }

@@ -2,7 +2,7 @@
 
 import { fitCanvas, formatNumber, h } from "./dom.js";
 import { onThemeChange, theme } from "./theme.js";
-import { tickTexts, ticks } from "./camera.js";
+import { logTicks, namedTicks } from "./ticks.js";
 
 const EDGE = { left: 40, right: 10, top: 8, bottom: 20 };
 
@@ -132,27 +132,24 @@ class Chart {
     const { soft, faint, font } = theme();
     pen.font = `11px ${font}`;
     pen.lineWidth = 1;
-    const values = this.log ? decades(low, high) : ticks(low, high, 4);
-    const times = ticks(this.span[0], this.span[1], Math.max(2, width / 80));
+    const marks = this.log ? logTicks(low, high, 4) : namedTicks(low, high, 4);
     pen.textAlign = "right";
     pen.textBaseline = "middle";
-    const texts = this.log ? values.map((value) => formatNumber(value, 3)) : tickTexts(values);
-    for (const [k, value] of values.entries()) {
+    for (const [value, text] of marks) {
       pen.strokeStyle = faint;
       pen.globalAlpha = 0.6;
       segment(pen, EDGE.left, y(value), width - EDGE.right, y(value));
       pen.globalAlpha = 1;
       pen.fillStyle = soft;
-      pen.fillText(texts[k], EDGE.left - 6, y(value));
+      pen.fillText(text, EDGE.left - 6, y(value));
     }
     pen.textBaseline = "alphabetic";
     pen.strokeStyle = soft;
     segment(pen, EDGE.left, height - EDGE.bottom, width - EDGE.right, height - EDGE.bottom);
-    const clock = tickTexts(times);
-    for (const [k, time] of times.entries()) {
+    for (const [time, text] of namedTicks(this.span[0], this.span[1], Math.max(2, width / 80))) {
       segment(pen, x(time), height - EDGE.bottom, x(time), height - EDGE.bottom + 4);
       pen.textAlign = x(time) > width - 24 ? "right" : "center";
-      pen.fillText(clock[k], Math.min(x(time), width - 2), height - 5);
+      pen.fillText(text, Math.min(x(time), width - 2), height - 5);
     }
   }
 
@@ -201,18 +198,4 @@ function segment(pen, x0, y0, x1, y1) {
   pen.moveTo(x0, y0);
   pen.lineTo(x1, y1);
   pen.stroke();
-}
-
-/** Ticks of a logarithmic axis: powers of ten, thinned; with 2 and 5 times them if there are few. */
-function decades(low, high) {
-  const [a, b] = [Math.log10(low), Math.log10(high)];
-  if (b - a < 0.7) return ticks(low, high, 3);
-  const every = Math.max(1, Math.ceil((b - a) / 4));
-  const list = [];
-  for (let k = Math.ceil(a / every) * every; k <= b; k += every) list.push(10 ** k);
-  if (list.length > 2) return list;
-  const more = [];
-  for (let k = Math.floor(a); k <= b; k++) for (const m of [1, 2, 5]) more.push(m * 10 ** k);
-  const inside = more.filter((v) => v >= low && v <= high);
-  return inside.length > 5 ? inside.filter((v) => /^1/.test(v.toExponential())) : inside;
 }

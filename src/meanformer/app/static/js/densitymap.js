@@ -1,7 +1,7 @@
 // Two pictures of the run of a density with one x axis: a map over space and time, and the graph at the present.
 
 import { fitCanvas, formatNumber, h } from "./dom.js";
-import { ticks } from "./camera.js";
+import { ticks } from "./ticks.js";
 import { QUANTILES } from "./densityrun.js";
 import { faded, theme, viridisRgb } from "./theme.js";
 

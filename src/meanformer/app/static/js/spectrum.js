@@ -1,7 +1,7 @@
 // The eigenvalues of one covariance over time, both axes logarithmic, with their slopes.
 
 import { fitCanvas, formatNumber, h } from "./dom.js";
-import { ticks } from "./camera.js";
+import { logTicks, ticks } from "./ticks.js";
 import { growsExponentially } from "./fates.js";
 import { faded, theme } from "./theme.js";
 
@@ -185,21 +185,6 @@ function placeLabels(ctx, path, number, clock, axes, colours) {
   ctx.font = `12px ${colours.font}`;
   ctx.textAlign = "left";
   ctx.fillText(`start ${number + 1}`, EDGE.left + 4, EDGE.top - 12);
-}
-
-const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
-const power = (k) => `10${String(k).replace("-", "⁻").replace(/\d/g, (digit) => SUPERSCRIPTS[digit])}`;
-
-// Ticks of a logarithmic axis with at most `most` names: powers of ten, or 1, 2, 5 of each where there are few.
-function logTicks(low, high, most) {
-  const [a, b] = [Math.log10(low), Math.log10(high)];
-  const every = Math.max(1, Math.ceil((b - a) / most));
-  const powers = [];
-  for (let k = Math.ceil(a / every) * every; k <= b; k += every) powers.push(k);
-  if (powers.length > 1) return powers.map((k) => [10 ** k, power(k)]);
-  const few = [];
-  for (let k = Math.floor(a); k <= b; k += 1) for (const m of [1, 2, 5]) few.push(m * 10 ** k);
-  return few.filter((v) => v >= low && v <= high).map((v) => [v, formatNumber(v, 2)]);
 }
 
 function drawAxes(ctx, axes, clock, colours) {

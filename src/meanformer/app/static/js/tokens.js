@@ -17,6 +17,7 @@ import { picture, tableOf } from "./tokenexports.js";
 const SLOT = "main";
 const MOST_DRAGGED = 2000;
 const GROWN = 30;
+const FEW_FRAMES = 12;
 
 export function mount(root, context) {
   return new TokensView(root, context).interface();
@@ -225,10 +226,25 @@ class TokensView {
     const { outcome, end, clusters } = this.recording;
     const [main, why] = text ? [text, ""] : outcome ? outcomeWords(outcome) : ["Running.", ""];
     this.outcome.replaceChildren(main, why ? h("span", { class: "tokens-why" }, ` ${why}`) : "");
+    if (!text && this.endedTooSoon()) this.outcome.append(" ", this.closerButton(outcome.time));
     this.outcome.classList.toggle("bad", Boolean(outcome && !outcome.ok));
     const count = end && (end.clusters ?? (clusters && clusters.sizes.length));
     this.badge.hidden = !Number.isFinite(count);
     if (Number.isFinite(count)) this.badge.textContent = `${plural(count, "cluster")} at the end`;
+  }
+
+  /** Whether a run ended so early that there is almost nothing to see of it. */
+  endedTooSoon() {
+    const { outcome, count } = this.recording;
+    return this.folder === null && getState().tokens.experiment.flow && outcome && !outcome.ok && outcome.time > 0 &&
+      count < FEW_FRAMES;
+  }
+
+  closerButton(time) {
+    const t1 = Number((1.02 * time).toPrecision(4));
+    const look = () => update(["tokens", "experiment", "flow", "t1"], t1);
+    return h("button", { type: "button", class: "small", dataset: { testid: "closer" }, onclick: look },
+      `Look closer: until t = ${formatNumber(t1)}`);
   }
 
   // What is seen

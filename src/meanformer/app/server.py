@@ -225,7 +225,7 @@ def make_gif(data: bytes) -> bytes:
             if max(picture.size) > GIF_SIDE:  # before it is decoded
                 raise ValueError(f"pictures are at most {GIF_SIDE} pixels wide and high")
             frames.append(picture.convert("RGB").quantize(128, dither=Image.Dither.NONE))
-        except (UnidentifiedImageError, OSError, SyntaxError) as error:
+        except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError) as error:
             raise ValueError("a picture is not PNG") from error
     if len({frame.size for frame in frames}) != 1:
         raise ValueError("pictures of different sizes")

@@ -185,7 +185,7 @@ def written(data: dict[str, Any]) -> str:
 
 
 def _key_text(key: str) -> str:
-    return key if BARE.fullmatch(key) else json.dumps(key)
+    return key if BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
 def _value_text(value: Any, key: str = "") -> str:
@@ -206,4 +206,4 @@ def _value_text(value: Any, key: str = "") -> str:
     if isinstance(value, float) or (value == "inf" and key == "t1"):
         return repr(float(value))
     # JSON writes text as TOML does, but for one character.
-    return json.dumps(value).replace("\x7f", "\\u007f")
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

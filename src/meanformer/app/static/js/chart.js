@@ -66,7 +66,7 @@ class Chart {
     const width = this.frame.clientWidth - EDGE.left - EDGE.right;
     this.cursor.hidden = !this.shown.length || !(share >= 0 && share <= 1);
     this.cursor.style.transform = `translateX(${(EDGE.left + share * width).toFixed(1)}px)`;
-    const texts = this.shown.map(({ name, sign }) => [sign, read(name)]).filter(([, x]) => Number.isFinite(x));
+    const texts = this.shown.map(({ name, sign }) => [sign, read(name)]).filter(([, x]) => !Number.isNaN(x ?? NaN));
     const text = texts.map(([sign, x]) => `${sign} ${formatNumber(x, 3)}`).join(" · ");
     if (this.reading.textContent !== text) this.reading.textContent = text;
   }
@@ -87,7 +87,8 @@ class Chart {
     }
     if (!(low <= high)) return [0, 1];
     if (this.log) {
-      const room = low === high ? 1.5 : (high / low) ** 0.06;
+      // What is constant but for rounding is drawn as such.
+      const room = high / low < 1.0001 ? 1.5 : (high / low) ** 0.06;
       return [low / room, high * room];
     }
     if (this.zero) return [0, Math.max(high, 1) * 1.08];

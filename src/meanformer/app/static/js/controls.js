@@ -26,9 +26,11 @@ const current = (bound) => (typeof bound === "function" ? bound() : bound);
 /**
  * Make a text input take numbers: `accept(value)` when one is typed; else, at once or when the input is left, `tell`
  * with a sentence, and the last good value stays in force. Escape brings it back.
- * The bounds `low` and `high` are numbers, or functions that give them. Returns {refresh}.
+ * The bounds `low` and `high` are numbers, or functions that give them. What `late(value)` holds for counts when the
+ * input is left. Returns {refresh}.
  */
-export function numberInput(input, { value, accept, tell, low = -Infinity, high = Infinity, whole = false, what }) {
+export function numberInput(input, options) {
+  const { value, accept, tell, low = -Infinity, high = Infinity, whole = false, what, late = () => false } = options;
   let accepted = null;
   const read = (left) => {
     // An input that was hidden while it was typed in still tells that it is left.
@@ -36,6 +38,7 @@ export function numberInput(input, { value, accept, tell, low = -Infinity, high 
     const found = parseNumber(input.value);
     const bounds = { low: current(low), high: current(high), whole };
     const inside = found !== null && found >= bounds.low && found <= bounds.high && (!whole || Number.isInteger(found));
+    if (inside && !left && late(found)) return;
     if (inside) {
       tell("");
       accepted = found;

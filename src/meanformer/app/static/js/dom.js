@@ -48,7 +48,7 @@ export function formatNumber(x, digits = 4) {
   if (x === 0) return "0";
   const size = Math.abs(x);
   let text;
-  if (size >= 1e6 || size < 1e-4) {
+  if (size >= 1e5 || size < 1e-4) {
     const [front, power] = x.toExponential(digits - 1).split("e");
     text = `${trimmed(front)}e${Number(power)}`;
   } else {

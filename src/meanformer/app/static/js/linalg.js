@@ -146,17 +146,22 @@ export function eigenvalues(M) {
   if (size === 0) return M.map(() => [0, 0]);
   const raw = isSymmetric(M) ? symmetricEigen(M).values.map((x) => [x, 0])
     : M.length === 2 ? ofTwo(toComplex(M)) : shiftedQR(hessenberg(M));
-  // A multiple eigenvalue comes out with errors far above rounding; pairs of a real matrix are made exact.
-  const real = raw.filter(([, im]) => Math.abs(im) <= 1e-7 * size).map(([re]) => [re, 0]);
-  const upper = raw.filter(([, im]) => im > 1e-7 * size).sort(falling);
-  const lower = raw.filter(([, im]) => im < -1e-7 * size);
-  const pairs = upper.map((z) => {
+  // Pairs of a real matrix are made exact. A multiple eigenvalue comes out with errors far above rounding, and what has
+  // no partner near its conjugate is real.
+  const rest = [...raw].sort((z, w) => Math.abs(w[1]) - Math.abs(z[1]));
+  const found = [];
+  while (rest.length) {
+    const z = rest.shift();
     const distance = (w) => modulus(minus(w, conjugate(z)));
-    const partner = lower.reduce((best, w) => (distance(w) < distance(best) ? w : best));
-    lower.splice(lower.indexOf(partner), 1);
-    return [(z[0] + partner[0]) / 2, (z[1] - partner[1]) / 2];
-  });
-  const found = [...real.map((z) => [z]), ...pairs.map((z) => [z, conjugate(z)])];
+    const place = rest.reduce((best, w, k) => (best < 0 || distance(w) < distance(rest[best]) ? k : best), -1);
+    if (Math.abs(z[1]) <= 1e-7 * size || place < 0 || distance(rest[place]) >= Math.abs(z[1])) {
+      found.push([[z[0], 0]]);
+      continue;
+    }
+    const [partner] = rest.splice(place, 1);
+    const mean = [(z[0] + partner[0]) / 2, Math.abs(z[1] - partner[1]) / 2];
+    found.push([mean, conjugate(mean)]);
+  }
   return found.sort(([z], [w]) => falling(z, w)).flat().map(([re, im]) => [re, im === 0 ? 0 : im]);
 }
 

@@ -70,7 +70,7 @@ export function matrixGrid({ name, get, set, tell, errorId, locked = () => false
     // Cells grow for long numbers, but not while one types.
     if (!node.contains(document.activeElement)) {
       const letters = Math.max(...M.flat().map((x) => typed(x).length));
-      node.style.gridTemplateColumns = `repeat(${columns}, ${letters > 4 ? Math.min(74, 8 * letters + 10) : 38}px)`;
+      node.style.gridTemplateColumns = `repeat(${columns}, ${letters > 4 ? Math.min(92, 8 * letters + 12) : 38}px)`;
     }
     for (const { input, refresh: show } of cells.flat()) {
       show();
@@ -169,7 +169,9 @@ export function eigenvalueEditor({ name, get, set }) {
       dataset: { testid: part ? `eigenvalue-${k}-i` : `eigenvalue-${k}` }, onfocus: () => input.select() });
     const accept = (x) => change(replaced(present().values, k, part, x));
     const value = () => Number(present().values[k]?.[part].toPrecision(4));
-    const box = numberInput(input, { value, accept, tell: (text) => tell(input, text), what: label, ...WITHIN });
+    // A pair with imaginary part 0 is no pair: its box would go while "0.5" is typed.
+    const late = (x) => part === 1 && x === 0;
+    const box = numberInput(input, { value, accept, late, tell: (text) => tell(input, text), what: label, ...WITHIN });
     inputs.push({ input, refresh: box.refresh });
     input.size = size;
     return input;

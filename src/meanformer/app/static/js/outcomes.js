@@ -1,6 +1,6 @@
 // How a run ended, in words for the page.
 
-import { formatNumber } from "./dom.js";
+import { formatNumber, plural } from "./dom.js";
 
 const WORDS = {
   REACHED: (t) => [`Reached t = ${t}.`, false],
@@ -18,6 +18,10 @@ export function outcomeWords({ kind, words, time }) {
   // The words are "KIND at t = TIME: explanation".
   return [main, explained ? sentence(words.slice(words.indexOf(": ") + 2)) : ""];
 }
+
+/** The clusters at the end: where hardly any tokens are together, there are none to speak of. */
+export const clusterWords = (count, n) =>
+  count > n / 3 && n > 10 ? "no clusters at the end" : `${plural(count, "cluster")} at the end`;
 
 /** The words with a capital and a full stop. */
 export function sentence(words) {

@@ -1,8 +1,8 @@
 // One of several pictures side by side: a kind of attention, its run, its outcome in words.
 
-import { formatNumber, h, plural } from "./dom.js";
+import { formatNumber, h } from "./dom.js";
 import { KINDS } from "./experiment.js";
-import { outcomeWords } from "./outcomes.js";
+import { clusterWords, outcomeWords } from "./outcomes.js";
 import { Runner } from "./runner.js";
 import { createStage } from "./stage.js";
 
@@ -64,7 +64,7 @@ export class SidePanel {
     this.say(`${main}${took}`, !outcome.ok);
     this.words.title = why;
     this.badge.hidden = !Number.isFinite(end.clusters);
-    this.badge.textContent = plural(end.clusters || 0, "cluster");
+    this.badge.textContent = clusterWords(end.clusters || 0, recording.n);
     this.adopt(recording);
     this.stage.recolour();
   }

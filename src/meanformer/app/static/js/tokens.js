@@ -8,7 +8,7 @@ import { legendOf, orderedRgb } from "./colours.js";
 import { createDisplayBar } from "./displaybar.js";
 import { movedMeasure } from "./dragging.js";
 import { experimentForm } from "./form.js";
-import { outcomeWords } from "./outcomes.js";
+import { clusterWords, outcomeWords } from "./outcomes.js";
 import { createPlayer } from "./player.js";
 import { Runner } from "./runner.js";
 import { createStage } from "./stage.js";
@@ -230,7 +230,7 @@ class TokensView {
     this.outcome.classList.toggle("bad", Boolean(outcome && !outcome.ok));
     const count = end && (end.clusters ?? (clusters && clusters.sizes.length));
     this.badge.hidden = !Number.isFinite(count);
-    if (Number.isFinite(count)) this.badge.textContent = `${plural(count, "cluster")} at the end`;
+    if (Number.isFinite(count)) this.badge.textContent = clusterWords(count, this.recording.n);
   }
 
   /** Whether a run ended so early that there is almost nothing to see of it. */

@@ -43,8 +43,8 @@ class Watch:
         self.errors = [error for error in self.errors if words not in error]
 
     def check(self) -> None:
-        assert self.errors == []
-        assert self.foreign == []
+        assert not self.errors, self.errors
+        assert not self.foreign, self.foreign
 
 
 def _line(said: Any) -> str:

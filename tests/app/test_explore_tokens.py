@@ -308,7 +308,7 @@ def test_what_the_picture_shows(opened, server):
 def test_a_newer_change_wins_and_a_run_can_be_cancelled(opened, server):
     view = opened(tokens(server))
     view.ran()
-    long = small(flow={"t1": 9000, "solver": "euler", "step": 0.001})
+    long = small(flow={"t1": 2000, "solver": "euler", "step": 0.01})
     view.ask("(experiment) => window.meanformer.update(['tokens', 'experiment'], experiment)", long)
     view.find("cancel").click()
     expect(view.page.locator("#status")).to_contain_text("Cancelled")

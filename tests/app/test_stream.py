@@ -24,7 +24,7 @@ V = [[0.6, -0.3], [0.2, 0.4]]
 HEADS = {"kind": "multi-head", "heads": [SMALL["attention"], {"kind": "l2", "Q": V, "K": V, "V": [[-0.5, 0], [0, 1]]}]}
 LINE: dict[str, Any] = {
     "attention": {"kind": "softmax", "Q": [[1.0]], "K": [[1.0]], "V": [[-1.0]]},
-    "measure": {"kind": "density", "of": {"kind": "gaussian", "d": 1}, "cells": 60},
+    "measure": {"kind": "density", "of": {"kind": "gaussian", "d": 1}, "cells": 64},
     "flow": {"t1": 0.2},
     "save": {"times": 5},
 }
@@ -139,7 +139,7 @@ def test_the_energy_is_that_of_the_library(page):
     )
     answers, run = page.run(symmetric), computed(symmetric)
     path = mf.energy_along(run)
-    np.testing.assert_allclose(answers.curve("energy"), np.asarray(path.values), rtol=1e-12)
+    np.testing.assert_allclose(answers.curve("energy"), path.energy, rtol=1e-12)
     assert answers[-1]["energy_name"].startswith(path.name)
 
 
@@ -193,14 +193,14 @@ def test_a_blow_up_is_an_outcome(page):
 def test_a_density_is_that_of_the_library(page):
     answers, run = page.run(LINE), computed(LINE)
     start, rho = answers.one("start"), run.system.mu
-    assert (start["of"], start["cells"]) == ("density", 60)
+    assert (start["of"], start["cells"]) == ("density", rho.cells[0])
     np.testing.assert_array_equal(start.arrays["x"], np.asarray(rho.centres(0)))
     assert start["spacing"] == float(rho.spacing[0])
     np.testing.assert_array_equal(answers.frames("times"), np.asarray(run.times))
     mass = answers.frames("density").sum(axis=1) * start["spacing"] + answers.frames("lost")
     np.testing.assert_allclose(mass, 1.0, rtol=1e-12)
     np.testing.assert_allclose(
-        answers.frames("density")[-1] * start["spacing"], np.asarray(run.final.mass).ravel(), rtol=1e-15
+        answers.frames("density")[-1] * start["spacing"], np.asarray(run.final.masses), rtol=1e-15
     )
     assert answers.one("end")["outcome"]["kind"] == "REACHED"
 
@@ -215,11 +215,14 @@ def test_fates_are_those_of_the_library(page):
     assert [path["number"] for path in paths] == [0, 1, 2]
     for path, start, fate in zip(paths, starts, fates, strict=True):
         told = path["fate"]
-        assert told["kind"] == fate.kind
-        assert told["rank"] == fate.rank
-        assert told["words"] == str(fate)
-        time = float(fate.time)
-        assert told["time"] == (pytest.approx(time, rel=1e-9) if math.isfinite(time) else None)
+        own = mf.flow(field, mf.Gaussian(jnp.zeros(2), jnp.asarray(start)), t1=jnp.inf, save=3, progress=False).fate
+        assert own is not None
+        assert told["words"] == str(own)
+        assert (told["kind"], told["rank"]) == (fate.kind, fate.rank)
+        assert told["time"] == (float(own.time) if math.isfinite(float(own.time)) else None)
+        if fate.kind == "BLEW_UP":  # many at once are marched with a larger tolerance; each knows its error
+            slack = float(fate.error) + float(own.error)
+            assert told["time"] == pytest.approx(float(fate.time), abs=slack)
         covs = path.arrays["covs"]
         np.testing.assert_allclose(covs[0], start, atol=1e-14)
         assert np.isfinite(covs).all()
@@ -278,7 +281,7 @@ def _tables(file: Path) -> dict[str, Any]:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", single())
+@pytest.mark.parametrize("name", sorted(set(single()) - {"deep-transformer"}))
 def test_a_file_of_the_library_is_read(page, name):
     text = library()[name].read_text(encoding="utf-8")
     answer = page.ask("read", "read", text=text).one("read")
@@ -305,6 +308,12 @@ def _all_rows(table: dict[str, Any]) -> bool:
     own = all(isinstance(table[name], list) for name in ("Q", "K", "V") if name in table)
     inner = [table["of"]] if "of" in table else table.get("heads", [])
     return own and all(_all_rows(part) for part in inner)
+
+
+def test_a_file_beyond_the_limits_is_refused_in_words(page):
+    answer = page.ask("read", "read", text=library()["deep-transformer"].read_text(encoding="utf-8"))[-1]
+    assert (answer["say"], answer["path"]) == ("refused", ["measure", "d"])
+    assert "at most 8" in answer["words"]
 
 
 @pytest.mark.parametrize("name", sorted(set(library()) - set(single())))
@@ -358,8 +367,8 @@ def test_what_is_wrong_is_said_where_it_is_wrong(page, name):
     assert answer["say"] == "refused", dict(answer)
     assert answer["path"][: len(place)] == place
     assert words in answer["words"]
-    assert answer["words"].endswith(".")
-    assert "page:" not in answer["words"]
+    assert answer["words"].endswith((".", "?"))
+    assert not answer["what"].startswith("page")  # as the source is called inside
     assert all(isinstance(answer[part], str) for part in ("what", "got", "expected", "remedy"))
     # The next request is heard as if nothing had been.
     assert page.ask("toml", "toml", experiment=SMALL)[-1]["say"] == "toml"
@@ -407,6 +416,14 @@ def test_only_listed_runs_are_replayed(page, folder, name):
     answer = page.ask("replay", folder=name.format(root=folder.parent))[-1]
     assert answer["say"] == "refused"
     assert "There is no run" in answer["words"]
+
+
+def test_a_run_that_cannot_be_shown_is_refused_in_words(page, folder):
+    gaussian = mf.flow(mf.Softmax(*[jnp.eye(2)] * 3), mf.Gaussian(jnp.zeros(2), jnp.eye(2)), t1=0.1, progress=False)
+    gaussian.save(folder.parent / "gaussian")
+    answer = page.ask("replay", folder="gaussian")[-1]
+    assert answer["say"] == "refused"
+    assert "cannot replay" in answer["words"]
 
 
 def test_a_damaged_run_is_refused_in_words(page, folder):

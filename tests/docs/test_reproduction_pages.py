@@ -1,9 +1,7 @@
 """The pages of reproductions: all items of the registry, counts that agree, pictures that exist; and their writer."""
 
 import json
-import os
 import re
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from browsers import chromium
 from docs.pages import DOCS
 from docs.scripts import reproductions, small
 from meanformer.experiments.reproductions import PAPERS, paper
@@ -244,12 +243,9 @@ def test_a_figure_on_white_keeps_its_colours(tmp_path):
     assert small.plt.get_fignums() == []
 
 
-@pytest.mark.skipif(
-    not any(map(shutil.which, small.BROWSERS)) and not os.environ.get("MEANFORMER_REQUIRE_BROWSER"),
-    reason="needs a Chromium",
-)
 def test_a_browser_draws_a_vector(tmp_path):
     """An SVG of 600 by 300 CSS pixels, on our paper, whose right half is dark."""
+    assert Path(chromium()).name in small.BROWSERS
     svg = tmp_path / "a figure é.svg"
     half = f'<rect width="450" height="225" fill="{small.style.PAPER}"/><rect x="225" width="225" height="225"/>'
     svg.write_text(

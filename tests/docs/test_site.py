@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import meanformer as mf
+from browsers import chromium
 from docs.pages import DOCS, PAGES, ROOT, name_of, prose
 from test_package import ORDER
 
@@ -165,17 +165,11 @@ def test_the_architecture_page_names_what_exists():
 
 
 def browsed(address: str) -> str:
-    """What a browser makes of a page, when its scripts have run."""
+    """What a browser makes of a page, when its scripts have run; without one the test is skipped."""
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000", "--dump-dom"]
-    return subprocess.run(["chromium", *flags, address], capture_output=True, encoding="utf-8", timeout=180).stdout
+    return subprocess.run([chromium(), *flags, address], capture_output=True, encoding="utf-8", timeout=180).stdout
 
 
-browser = pytest.mark.skipif(
-    not shutil.which("chromium") and not os.environ.get("MEANFORMER_REQUIRE_BROWSER"), reason="needs chromium"
-)
-
-
-@browser
 def test_every_formula_is_well_formed(site):
     """All of them on one page: MathJax leaves a mark where it cannot read one."""
     formula = re.compile(r'<(?:span|div) class="arithmatex">(.*?)</(?:span|div)>', re.DOTALL)
@@ -196,7 +190,6 @@ def test_every_formula_is_well_formed(site):
     assert marks(sorted(formulas)) == []
 
 
-@browser
 def test_a_browser_shows_formulas_and_finds_words_without_a_network(site):
     """The page as it is after its scripts have run: formulas are drawings, and the search has results."""
     shown = browsed(f"{(site / 'start.html').as_uri()}?q=sinkhorn")

@@ -7,11 +7,12 @@ from html import unescape
 
 import pytest
 
+from browsers import chromium
 from meanformer._checks import InputError
 from meanformer.report.model import model_page, write_model_report
 from meanformer.report.tokenmap import MOST_TOKENS, in_script, moving_map
 from report._analyses import EVIL, LABELS, band, folder, record, results
-from report.test_page import Elements, chromium
+from report.test_page import Elements
 from report.test_run_report import words_of
 
 

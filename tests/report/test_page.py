@@ -2,14 +2,13 @@
 
 import base64
 import html
-import os
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 
 import pytest
 
+from browsers import chromium
 from meanformer.report.page import VERDICTS, Markup, Page, cell, number_text, verdict
 from meanformer.report.run import write_report
 from report._folders import SVG, folder, record, results
@@ -162,17 +161,6 @@ def test_paper_and_themes_are_cared_for(tmp_path):
         assert rule in printed
     assert 'data-theme="dark"' in style
     assert "light-dark(" in style
-
-
-def chromium() -> str:
-    found = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-    )
-    if found is None:
-        if os.environ.get("MEANFORMER_REQUIRE_BROWSER") == "1":
-            pytest.fail("MEANFORMER_REQUIRE_BROWSER=1, and no Chromium was found")
-        pytest.skip("no Chromium found: install it to measure pages")
-    return found
 
 
 def test_no_wider_than_a_phone(tmp_path):

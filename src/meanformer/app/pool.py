@@ -6,10 +6,13 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import os
 import struct
 import sys
 import time as clock
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from .limits import LIMITS
@@ -24,6 +27,8 @@ PREFERENCE = 0.5
 """So many seconds a job waits for a worker that has compiled the like: compiling takes longer."""
 # A worker is renewed after so many jobs, or when it has grown: each program that JAX compiles stays in memory.
 MOST_JOBS, MOST_BYTES, MOST_MAPS = 300, 3 * 2**30, 40_000
+MOST_RUNNING = 8 * 2**30
+"""A worker that grows beyond this is ended in the middle of its job."""
 COMMAND = (sys.executable, "-m", "meanformer.app.worker")
 RECORD = struct.Struct("<cI")
 
@@ -93,6 +98,15 @@ class Worker:
         """Whether a new process should take over."""
         return self.jobs >= MOST_JOBS or self.size.get("bytes", 0) > MOST_BYTES or self.size.get("maps", 0) > MOST_MAPS
 
+    def bytes_now(self) -> int:
+        """The memory of the process; 0 where the system does not tell."""
+        try:
+            assert self.process is not None
+            pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        except (OSError, ValueError, IndexError):
+            return 0
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
     async def end(self) -> None:
         """End the process, at once."""
         if self.reader is not None:
@@ -143,9 +157,9 @@ class Pool:
         self.queue.append(job)
         self._dispatch()
         if job in self.queue:
-            before = len(self.queue) - 1
+            before = sum(other.message["do"] not in CLERKS for other in self.queue) - 1
             waiting = "Waiting for a free worker." if self.running else "The computation is starting up."
-            words = f"Waiting: {before} run{'s' * (before != 1)} before this one." if before else waiting
+            words = f"Waiting: {before} run{'s' * (before != 1)} before this one." if before > 0 else waiting
             await job.tell(say="queued", before=before, words=words)
 
     def _dispatch(self) -> None:
@@ -182,7 +196,7 @@ class Pool:
         if job in self.queue:
             self.queue.remove(job)
             return
-        for worker, running in self.running.items():
+        for worker, running in list(self.running.items()):
             if running is job and worker.alive:
                 await _quietly(worker.write({"cancel": job.message["id"]}))
 
@@ -190,6 +204,9 @@ class Pool:
         """One job; then the worker is idle again, as a new process where the old one has ended."""
         try:
             await self._do(worker, job)
+        except Exception:  # a fault of ours: the job is lost, and not the worker
+            traceback.print_exc()
+            await worker.end()
         finally:
             self.running.pop(worker, None)
             job.forget(job)
@@ -203,16 +220,22 @@ class Pool:
         self._dispatch()
 
     async def _renew(self, worker: Worker) -> None:
-        await worker.end()
-        await worker.start()
-        while (record := await worker.records.get()) is None:  # it did not even start: not again at once
+        while not await self._started(worker):  # not again at once
             while self.queue and not self.idle and not self.running:  # nobody else works either
                 words = "The computation cannot be started; the terminal says why."
                 await _quietly(self.queue.popleft().tell(say="failed", words=words))
             await asyncio.sleep(5)
-            await worker.start()
-        assert record[0] == b"d"
         self._rest(worker)
+
+    async def _started(self, worker: Worker) -> bool:
+        """Whether a new process has come up."""
+        await worker.end()
+        try:
+            await worker.start()
+        except OSError:  # the system has no more processes, files or memory
+            traceback.print_exc()
+            return False
+        return await worker.records.get() is not None
 
     async def _do(self, worker: Worker, job: Job) -> None:
         """Hand a job to a worker, and its answers to the page."""
@@ -229,6 +252,11 @@ class Pool:
             if clock.monotonic() - began > PATIENCE:
                 await worker.end()
                 await _quietly(job.tell(say="failed", words="The run took too long for this page, and was ended."))
+                return
+            if worker.bytes_now() > MOST_RUNNING:
+                await worker.end()
+                words = f"The run needed more than {MOST_RUNNING >> 30} GB of memory, and was ended: try fewer tokens."
+                await _quietly(job.tell(say="failed", words=words))
                 return
             try:
                 record = await asyncio.wait_for(worker.records.get(), 0.5)

@@ -1,6 +1,5 @@
 """The run folders that the page can replay. Nothing here imports JAX."""
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ REPLAYED = ("flow", "layers")
 
 def list_runs(root: Path) -> list[dict[str, Any]]:
     """The runs below a folder, newest first; the cases of an experiment one by one."""
-    found = [_described(root, folder) for folder in itertools.islice(_folders(root), MOST_LISTED)]
+    newest = sorted(_folders(root), key=lambda folder: (folder / "run.json").stat().st_mtime, reverse=True)
+    found = [_described(root, folder) for folder in newest[:MOST_LISTED]]
     return sorted((entry for entry in found if entry is not None), key=lambda entry: entry["created"], reverse=True)
 
 
@@ -38,7 +38,8 @@ def _described(root: Path, folder: Path) -> dict[str, Any] | None:
         record = RunFolder(folder).record
     except FolderError:
         return None
-    if record.get("kind") not in REPLAYED:
+    measure = ((record.get("experiment") or {}).get("measure") or {}).get("kind")
+    if record.get("kind") not in REPLAYED or measure == "gaussian":
         return None
     title = str(record.get("title") or record.get("name") or folder.name)
     return {

@@ -30,6 +30,7 @@ from .session import Session
 STATIC = Path(__file__).parent / "static"
 MOST_PAGES = 64
 GIF_BYTES, GIF_FRAMES, GIF_SIDE = 64 * 2**20, 200, 1600
+FILM_SECONDS = 120.0
 
 POLICY = {
     "Content-Security-Policy": (
@@ -190,13 +191,16 @@ def make_app(settings: Settings) -> FastAPI:
     @app.post("/api/gif")
     async def gif(request: Request) -> Response:
         body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > GIF_BYTES:
-                return JSONResponse({"words": f"The pictures are too large: at most {GIF_BYTES >> 20} MB."}, 413)
         try:
-            async with explorer.films:
+            async with explorer.films, asyncio.timeout(FILM_SECONDS):  # one at a time, from its first byte on
+                async for part in request.stream():
+                    body += part
+                    if len(body) > GIF_BYTES:
+                        words = f"The pictures are too large: at most {GIF_BYTES >> 20} MB."
+                        return JSONResponse({"words": words}, 413)
                 made = await asyncio.to_thread(make_gif, bytes(body))
+        except TimeoutError:
+            return JSONResponse({"words": f"The pictures did not come within {FILM_SECONDS:g} seconds."}, 408)
         except ValueError as error:
             return JSONResponse({"words": f"These pictures cannot be made a film: {error}."}, 400)
         return Response(made, media_type="image/gif")

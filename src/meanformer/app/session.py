@@ -35,19 +35,27 @@ class Session:
         self.socket, self.pool, self.runs, self.seen = socket, pool, runs, seen
         self.slots: dict[str, Job] = {}
         self.sending = asyncio.Lock()
+        self.serving: asyncio.Task[Any] | None = None
+        self.gone = False
 
     async def deliver(self, data: str | bytes) -> None:
-        """Send to the page, one message at a time."""
+        """Send to the page, one message at a time; a page that takes none is let go."""
         async with self.sending:
+            if self.gone:
+                raise ConnectionError("the page takes no messages")
             sent = self.socket.send_text(data) if isinstance(data, str) else self.socket.send_bytes(data)
             try:
                 await asyncio.wait_for(sent, SEND_SECONDS)
             except TimeoutError:
-                await self.socket.close(1013, "The page takes no messages.")
+                # No word of farewell, which would wait as long.
+                self.gone = True
+                if self.serving is not None:
+                    self.serving.cancel()
                 raise
 
     async def serve(self, hello: dict[str, Any]) -> None:
         """Answer until the page goes."""
+        self.serving = asyncio.current_task()
         try:
             await self.deliver(json.dumps({"say": "hello", **hello}))
             while True:
@@ -58,8 +66,11 @@ class Session:
                 await self.hear(message.get("text"))
         except (WebSocketDisconnect, RuntimeError, TimeoutError, OSError):
             return  # the page is gone, in one of the ways in which sockets say so
+        except asyncio.CancelledError:
+            if not self.gone:
+                raise
         finally:
-            for job in self.slots.values():
+            for job in list(self.slots.values()):
                 await self.pool.cancel(job)
 
     async def hear(self, text: str | None) -> None:
@@ -77,7 +88,7 @@ class Session:
             return
         words = f"A page has at most {MOST_SLOTS} places for runs." if len(self.slots) >= MOST_SLOTS else ""
         if found["do"] == "replay":
-            folder = find_run(self.runs, found["folder"])
+            folder = await asyncio.to_thread(find_run, self.runs, found["folder"])
             words = words or ("" if folder else f"There is no run {found['folder'][:80]!r} in {self.runs}.")
             found["folder"] = str(folder)
         if words:

@@ -143,7 +143,7 @@ class Curves:
         )
 
     def received(self, times: np.ndarray, x: np.ndarray) -> np.ndarray | None:
-        """The attention that each token receives over its weight, summed over heads."""
+        """The attention that each token receives over its weight, averaged over heads."""
         out = np.full(x.shape[:2], np.nan, np.float32)
         try:
             return self._at_some(x, lambda cloud: _received(self.field, cloud), out)
@@ -275,9 +275,9 @@ def run_problem(
 def _check_replay(run: Any) -> None:
     """Refuse what the page cannot show."""
     mu, frames = run.system.mu, len(run.times)
-    size = frames * (mu.n * mu.d if isinstance(mu, mf.PointCloud) else 0)
-    if isinstance(mu, mf.Gaussian) or (isinstance(mu, mf.Density) and mu.d != 1) or size > LIMITS.numbers:
-        got = f"{mu.n} tokens x {mu.d} coordinates x {frames} frames" if size else f"{type(mu).__name__}, d = {mu.d}"
+    numbers = 0 if isinstance(mu, mf.Gaussian) else mu.n * mu.d if isinstance(mu, mf.PointCloud) else mu.masses.size
+    if isinstance(mu, mf.Gaussian) or (isinstance(mu, mf.Density) and mu.d != 1) or frames * numbers > LIMITS.numbers:
+        got = f"{type(mu).__name__}, d = {mu.d}, {numbers:,} numbers x {frames} frames"
         checks.refuse(
             "the page cannot replay this run",
             got=got,

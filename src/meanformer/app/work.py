@@ -110,6 +110,9 @@ def _read(text: Any) -> dict[str, Any]:
     kept = {key: _as_given(plain[key], data[key]) for key in plain}
     drawn_anew = isinstance(problem.field, list)  # in each layer: no rows can say that
     attention = kept["attention"] if drawn_anew else with_rows(kept["attention"], problem.field)
+    if kept["measure"]["kind"] == "gaussian":
+        rest = {key: value for key, value in kept["measure"].items() if key != "factor"}
+        kept["measure"] = rest | {"cov": np.asarray(problem.measure.covariance).tolist()}
     return {
         "experiment": kept | {"attention": attention},
         "title": experiment.title,

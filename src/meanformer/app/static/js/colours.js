@@ -51,7 +51,7 @@ export function legendOf(recording, mode, place) {
   const values = mode === "position" ? startValues(recording) : recording.receivedAt(place);
   if (!values) return { words: unknownReceived(recording) };
   const [low, high] = extent(values);
-  const words = mode === "received" ? "attention received, 1 = average" :
+  const words = mode === "received" ? "attention received over the weight of a token, averaged over heads" :
     recording.positions ? "position in the sequence" : `${recording.d > 1 ? "x₁" : "x"} at the start`;
   return { words, low: formatNumber(low, 3), high: formatNumber(high, 3) };
 }

@@ -253,6 +253,10 @@ export function mount(root, context) {
     hide() {
       shown = false;
       if (player.playing) player.pause();
+      if (!cancel.hidden) {
+        asked = null;
+        socket.cancel(SLOT);
+      }
     },
     exports: {
       name: "density",

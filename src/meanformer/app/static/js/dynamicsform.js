@@ -42,7 +42,7 @@ export function dynamicsControls(form, { limits, density }) {
       whole: true, slider: { low: 1, high: 500, log: true }, visible: layered, get: ({ layers }) => layers?.depth,
       set: (experiment, depth) => changed(experiment, "layers", { depth }) }),
     numberField(form, { name: "layer-step", label: "Step", path: ["layers", "step"], low: ABOVE_ZERO, high: 100,
-      visible: layered, get: ({ layers }) => layers?.step ?? 1,
+      visible: layered, get: ({ layers }) => layers && (layers.step ?? 1 / layers.depth),
       set: (experiment, step) => changed(experiment, "layers", { step }) }),
     noteField(({ layers }) => (layers ? "Layer by layer: x ← x + step · Γ(x)." : "")),
     checkField(form, { name: "redraw", label: "Each layer draws its own random matrices", path: ["layers", "redraw"],

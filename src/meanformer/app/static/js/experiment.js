@@ -177,7 +177,7 @@ export function withLayers(experiment, on) {
     const depth = Math.min(200, Math.max(1, Math.round(10 * t1)));
     return { ...rest, layers: { depth, step: rounded([[t1 / depth]], 4)[0][0], ...shared }, save: saved };
   }
-  const t1 = rounded([[(run.depth || 12) * (run.step ?? 1)]], 4)[0][0];
+  const t1 = rounded([[run.step === undefined ? 1 : (run.depth || 12) * run.step]], 4)[0][0];
   const hard = unwrapped(rest.attention)?.heads[0].kind === "hardmax";
   return {
     ...rest,

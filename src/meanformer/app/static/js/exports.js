@@ -68,7 +68,7 @@ async function exportToml(context, exports) {
   const answer = await context.socket.ask("toml", { do: "toml", experiment: exports.experiment() }, "toml", waiting);
   const name = `${fileName(exports)}.toml`;
   download(new Blob([answer.text], { type: "application/toml" }), name);
-  context.status(`Saved ${name}. Run it with: meanformer run ${name}`);
+  context.status(`Saved ${name}. ${call(exports, "note") || ""} Run it with: meanformer run ${name}`);
 }
 
 async function exportLink(context) {

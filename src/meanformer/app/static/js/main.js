@@ -99,6 +99,9 @@ function openExperiment(experiment) {
     showAlert(`The Gaussian view shows covariances of the plane, and this experiment has dimension ${d}.`);
     return;
   }
+  const { mean = [0] } = experiment.measure;
+  if (name === "gaussian" && ([mean].flat().some((x) => x !== 0) || Number.isFinite(experiment.flow?.t1)))
+    showAlert("The Gaussian view shows centred Gaussians until their fate is known: mean and t1 are left out.");
   const part = { ...state[name], experiment };
   if (name === "gaussian") part.starts = [Array.isArray(cov) ? cov : [[cov > 0 ? cov : 1, 0], [0, cov > 0 ? cov : 1]]];
   replaceState({ ...state, view: name, [name]: part });

@@ -131,7 +131,7 @@ function pointList(form) {
     note.textContent = plural(points.length, "token");
     text.hidden = points.length > MOST_LISTED;
     if (document.activeElement !== text && !text.hidden) {
-      text.value = points.map((point) => point.map((x) => typed(Number(x.toPrecision(5)))).join(", ")).join("\n");
+      text.value = points.map((point) => point.map((x) => typed(x)).join(", ")).join("\n");
       made.fail("");
     }
   };

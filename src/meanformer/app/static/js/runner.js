@@ -100,7 +100,10 @@ export class Runner {
   ended(answer) {
     this.done();
     if (answer.say === "refused" || answer.say === "failed") this.handlers.onProblem(answer);
-    else if (answer.say === "start") this.handlers.onProblem({ words: "This is the run of a density: see its view." });
+    else if (answer.say === "start") {
+      this.handlers.onProblem({ words: "This is the run of a density: see its view." });
+      this.asked = null; // its frames are not for this view
+    }
   }
 
   /** The run is over; but its slot still listens, as costly curves follow the end. */

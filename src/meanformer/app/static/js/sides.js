@@ -226,7 +226,8 @@ class SidesView {
       hide: () => {
         this.visible = false;
         if (this.player.playing) this.player.pause();
-        if (this.panels.some((panel) => !panel.over)) this.asked = null;
+        if (this.panels.some((panel) => !panel.over || !panel.recording?.complete)) this.asked = null;
+        clearTimeout(this.timer);
         for (const panel of this.all) panel.cancel();
       },
       exports: this.exports(),

@@ -1,6 +1,7 @@
 // The connection to the server: one websocket, requests by slot, answers as text or packed arrays; it reconnects.
 
 const ARRAYS = { float32: Float32Array, float64: Float64Array, int32: Int32Array, uint8: Uint8Array };
+const LONGEST = 2 ** 20; // characters of a request, as the server has it
 const PAUSES = [300, 1000, 2000, 5000, 10000];
 const LAST_WORDS = new Set(["end", "refused", "failed", "cancelled", "toml", "read"]);
 
@@ -82,13 +83,19 @@ class Connection {
     const run = ++this.lastRun;
     this.runs.set(slot, { run, handler });
     // Not connected: nothing is kept, as the view is told when there is a connection, and asks for what it then wants.
-    if (this.ready) this.web.send(JSON.stringify({ ...message, slot, run }));
+    const text = JSON.stringify({ ...message, slot, run });
+    if (text.length > LONGEST) {
+      const words = `This is too much for one request: ${text.length.toLocaleString("en")} characters, ` +
+        `at most ${LONGEST.toLocaleString("en")}.`;
+      setTimeout(() => handler({ say: "refused", slot, run, words, path: [], arrays: {} }));
+    } else if (this.ready) this.web.send(text);
     return run;
   }
 
   /** Stop what goes on in a slot; its handler still hears "cancelled". */
   cancel(slot) {
-    if (this.ready) this.web.send(JSON.stringify({ do: "cancel", slot }));
+    const run = this.runs.get(slot)?.run ?? 0;
+    if (this.ready) this.web.send(JSON.stringify({ do: "cancel", slot, run }));
   }
 
   /**

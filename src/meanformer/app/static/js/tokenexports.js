@@ -2,6 +2,7 @@
 
 import { h, plural } from "./dom.js";
 import { KINDS, unwrapped } from "./experiment.js";
+import { outcomeWords } from "./outcomes.js";
 import { theme } from "./theme.js";
 
 const MARGIN = 20;
@@ -51,12 +52,12 @@ function shortened(pen, text, room) {
 }
 
 /** The picture of the Tokens view; its title tells what runs, and how it ended. */
-export function picture({ stage, recording, player, outcome, folder }, experiment) {
+export function picture({ stage, recording, player, folder }, experiment) {
   const heads = unwrapped(experiment.attention)?.heads || [];
   const names = [...new Set(heads.map(({ kind }) => KINDS[kind].name))].join(" and ") || "Attention";
   const what = folder === null ? names : folder;
   const count = recording ? `, ${plural(recording.n, "token")}, d = ${recording.d}. ` : "";
-  const title = `${what}${count}${recording && recording.end ? outcome.firstChild.textContent : ""}`;
+  const title = `${what}${count}${recording && recording.outcome ? outcomeWords(recording.outcome)[0] : ""}`;
   return composed([{ stage, title }], { title, time: player.timeWords(player.shown) });
 }
 

@@ -198,7 +198,7 @@ class TokensView {
   problem(answer) {
     const placed = this.folder === null && answer.path && answer.path.length ? this.form.showRefusal(answer) : false;
     this.error.textContent = placed ? "" : answer.words;
-    this.outcome.textContent = placed ? "This cannot be run: see the form. The picture is of the run before." : "";
+    this.outcome.textContent = `This cannot be run${placed ? ": see the form" : ""}. The picture is of the run before.`;
     this.outcome.classList.add("bad");
     this.badge.hidden = true;
     this.context.status(answer.words, "bad");
@@ -335,7 +335,9 @@ class TokensView {
       hide: () => {
         this.visible = false;
         if (this.player.playing) this.player.pause();
-        if (this.runner.busy) this.asked = null;
+        clearTimeout(this.timer);
+        // What is over is not computed again; but its costly curves may still be on their way.
+        if (this.runner.busy || !this.recording?.complete) this.asked = null;
         this.runner.cancel();
       },
       replay: (folder) => this.replay(folder),

@@ -58,7 +58,8 @@ class Page:
     def __init__(self, address: str):
         from websockets.sync.client import connect
 
-        self.socket = connect(address, max_size=None, open_timeout=60)
+        self.stack = contextlib.ExitStack()
+        self.socket = self.stack.enter_context(connect(address, max_size=None, open_timeout=60))
         self.numbers = itertools.count(1)
         self.socket.recv(LONGEST)
 
@@ -118,10 +119,9 @@ def latencies(part: Part, address: str, say: Callable[[str], None]) -> None:
         warm = [page.timed(experiment(n, rng)) for _ in range(REPEATS)]
         columns = [sorted(one[step] for one in warm) for step in steps]
         table.rows.append([f"{n:,}", "warm", *(f"{statistics.median(c):.3f} ({c[-1]:.3f})" for c in columns)])
-        moved = statistics.median(columns[1])
-        part.stated(
-            f"n = {n:,}: change to first frame, to the first that moved", f"{columns[0][0]:.3f} s, {moved:.3f} s"
-        )
+        first, moved = (statistics.median(column) for column in columns[:2])
+        part.stated(f"n = {n:,}: change to first frame, to the first that moved", f"{first:.3f} s, {moved:.3f} s")
+    page.stack.close()
     part.tables.append(table)
 
 
@@ -134,7 +134,9 @@ class Visitor(threading.Thread):
         self.asked = self.ended = 0
         self.errors: list[str] = []
         self.moved: list[float] = []
-        """Seconds from a change to its first frames; a change that the next one overtook has none."""
+        """Seconds from a change to its first frames; one that the next overtook before they came has none."""
+        self.last: list[float] = []
+        """The same for the last change, which nothing overtakes: these alone tell how long a page may have to wait."""
 
     def run(self) -> None:
         """Change and watch for a minute, then wait for the last run."""
@@ -158,7 +160,7 @@ class Visitor(threading.Thread):
                 self.errors.append(answer["words"])
             if answer["run"] == number and answer["say"] == "frames" and not seen:
                 seen = True
-                self.moved.append(time.perf_counter() - began)
+                (self.last if to_the_end else self.moved).append(time.perf_counter() - began)
             if answer["run"] == number and answer["say"] == "end":
                 self.ended += 1
                 if to_the_end:
@@ -176,16 +178,22 @@ def load(part: Part, server: int, address: str, say: Callable[[str], None]) -> N
         visitor.start()
     for visitor in visitors:
         visitor.join()
+        visitor.page.stack.close()
     after = memory(server)
     moved = sorted(itertools.chain.from_iterable(visitor.moved for visitor in visitors))
+    last = sorted(itertools.chain.from_iterable(visitor.last for visitor in visitors))
     errors = [error for visitor in visitors for error in visitor.errors]
     asked, ended = (sum(getattr(visitor, name) for visitor in visitors) for name in ("asked", "ended"))
     rows = [
         ["changes", f"{asked}"],
         ["runs to the end (the others were overtaken by the next change of their page)", f"{ended}"],
         ["errors", f"{len(errors)}" + "".join(f"; {error}" for error in sorted(set(errors))[:3])],
-        ["change to first frames: median", f"{statistics.median(moved):.2f} s"],
-        ["the slowest of these", f"{moved[-1]:.2f} s"],
+        ["changes whose first frames came before the next change", f"{len(moved)} of {asked - len(visitors)}"],
+        ["seconds to them, where they came: median", f"{statistics.median(moved):.2f} s"],
+        [
+            "the last change of each page, all at once: to first frames, median and slowest",
+            f"{statistics.median(last):.2f} s, {last[-1]:.2f} s",
+        ],
         *([f"memory of {name}: before, after", f"{before[name]:.0f} MB, {after[name]:.0f} MB"] for name in before),
     ]
     caption = f"{PAGES} pages at once for {SECONDS:g} s, {TOKENS} tokens, a new matrix each second or so"

@@ -178,3 +178,20 @@ def test_views_keep_what_they_show(opened, server):
     view.page.keyboard.press("Alt+Digit4")
     expect(view.page.locator("#view-density")).to_be_visible()
     expect(view.find("density-outcome")).not_to_be_empty()
+
+
+def test_a_density_can_be_cancelled(opened, server):
+    long = density() | {"flow": {"t1": 40.0}}
+    view = opened(link(server, view="density", density={"experiment": long}))
+    view.find("density-cancel").click()
+    expect(view.find("density-outcome")).to_contain_text("Cancelled.")
+    expect(view.find("density-cancel")).to_be_hidden()
+
+
+def test_who_leaves_before_the_last_curves_finds_them_on_return(opened, server):
+    view = opened(link(server, tokens={"experiment": small()}))
+    view.ran()
+    view.show("density")
+    view.show("tokens")
+    view.until("() => window.meanformer.stage.recording.complete")
+    assert view.ask("() => Object.keys(window.meanformer.stage.recording.curves)").count("clusters") == 1

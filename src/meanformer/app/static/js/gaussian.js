@@ -288,7 +288,8 @@ export function mount(root, context) {
     },
     exports: {
       name: "gaussian",
-      note: () => (getState().gaussian.starts.length > 1 ? `It has one start, number ${Math.max(0, scene.selected) + 1}.` : ""),
+      note: () =>
+        getState().gaussian.starts.length > 1 ? `It has one start, number ${Math.max(0, scene.selected) + 1}.` : "",
       // One experiment has one start: the selected one, or the first.
       experiment() {
         const { experiment, starts: covs } = getState().gaussian;

@@ -24,6 +24,7 @@ class SharedTime {
     this.panels = panels;
     this.total = Math.max(2, plannedFrames(experiment));
     this.discrete = Boolean(experiment.layers);
+    this.planned = experiment.flow?.t1; // until the first run has begun
     this.placeOf = (time) => ((time - this.t0) / (this.t1 - this.t0)) * (this.total - 1);
   }
 
@@ -36,7 +37,8 @@ class SharedTime {
   }
 
   get t1() {
-    return Math.max(this.t0 + 1e-9, ...this.runs.map((run) => run.t1).filter(Number.isFinite));
+    const ends = this.runs.length ? this.runs.map((run) => run.t1) : [this.planned];
+    return Math.max(this.t0 + 1e-9, ...ends.filter(Number.isFinite));
   }
 
   get end() {

@@ -31,10 +31,10 @@ def photographed(address: str, name: str, picture: Path) -> None:
     """One view, when its runs have ended."""
     tab, share, height = PICTURES[name]
     browser = next(path for word in small.BROWSERS if (path := shutil.which(word)))
-    arguments = ["--no-sandbox", "--enable-unsafe-swiftshader", "--use-angle=swiftshader"]
+    arguments = ["--no-sandbox", "--enable-unsafe-swiftshader", "--use-angle=swiftshader", "--disable-gpu-compositing"]
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=browser, args=arguments)
-        page = running.new_page(viewport={"width": WIDTH, "height": height}, color_scheme="light")
+        page = running.new_page(viewport={"width": WIDTH, "height": height}, color_scheme="light", bypass_csp=True)
         page.goto(address)
         page.get_by_role("tab", name=tab).click()
         panel = page.get_by_role("tabpanel", name=tab)

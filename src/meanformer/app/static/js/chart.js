@@ -85,7 +85,7 @@ class Chart {
         high = Math.max(high, x);
       }
     }
-    if (!(low <= high)) return [0, 1];
+    if (!(low <= high)) return this.log ? [0.1, 10] : [0, 1];
     if (this.log) {
       // What is constant but for rounding is drawn as such.
       const room = high / low < 1.0001 ? 1.5 : (high / low) ** 0.06;

@@ -258,6 +258,7 @@ export function bilinearWords(head, heads) {
 /** The theorems on centred Gaussians of full rank; "" where none is known that reads off these matrices alone. */
 function fateWords({ kind, Q, K, V }, A, { positive, zero }) {
   const d = V.length;
+  if (la.largest(V) === 0) return "V = 0: nothing moves.";
   if (!["softmax", "l2", "sinkhorn"].includes(kind)) return "";
   if (la.equal(K, la.scaled(Q, -1)) && la.isSymmetric(V) && la.inertia(V).positive === d)
     return `K = −Q and V is positive definite: a Gaussian of full rank converges to rank ${d - la.rank(Q)}.`;

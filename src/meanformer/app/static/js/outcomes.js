@@ -11,9 +11,17 @@ const WORDS = {
   SINKHORN_STALLED: (t) => [`Ended at t = ${t}.`, true],
 };
 
-/** The outcome {kind, words, time} as [the main thing, its explanation], both sentences; the second may be empty. */
-export function outcomeWords({ kind, words, time }) {
+const ENORMOUS = 1e100; // of a radius: its square is near the end of the floating-point range
+
+/**
+ * The outcome {kind, words, time} as [the main thing, its explanation], both sentences; the second may be empty. A run
+ * whose tokens are too far out for floating-point numbers need not blow up: `radius` is the last that is known.
+ */
+export function outcomeWords({ kind, words, time }, radius = 0) {
   if (!WORDS[kind]) return [sentence(words), ""];
+  if (radius > ENORMOUS && (kind === "STEP_TOO_SMALL" || kind === "NOT_FINITE"))
+    return [`Ended near t = ${formatNumber(time)}: the tokens are too far out for floating-point numbers.`,
+      "They may grow for all times. End the run earlier, or look at the rescaled frame."];
   const [main, explained] = WORDS[kind](formatNumber(time));
   // The words are "KIND at t = TIME: explanation".
   return [main, explained ? sentence(words.slice(words.indexOf(": ") + 2)) : ""];

@@ -60,7 +60,7 @@ export class SidePanel {
     this.over = true;
     const { outcome, end } = recording;
     const took = Number.isFinite(end.seconds) ? ` ${formatNumber(end.seconds, 2)} s.` : "";
-    const [main, why] = outcomeWords(outcome);
+    const [main, why] = outcomeWords(outcome, end.numbers?.radius);
     this.say(`${main}${took}`, !outcome.ok);
     this.words.title = why;
     this.badge.hidden = !Number.isFinite(end.clusters);

@@ -37,6 +37,7 @@ const power = (k) => `10${String(k).replace("-", "⁻").replace(/\d/g, (digit) =
 /** Ticks of a logarithmic axis with at most `most` names: powers of ten, or 1, 2, 5 of each where there are few. */
 export function logTicks(low, high, most) {
   const [a, b] = [Math.log10(low), Math.log10(high)];
+  if (!Number.isFinite(b - a)) return [];
   if (b - a < 0.7) return namedTicks(low, high, 3);
   const every = Math.max(1, Math.ceil((b - a) / most));
   const powers = [];

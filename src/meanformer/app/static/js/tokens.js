@@ -224,7 +224,7 @@ class TokensView {
 
   words(text) {
     const { outcome, end, clusters } = this.recording;
-    const [main, why] = text ? [text, ""] : outcome ? outcomeWords(outcome) : ["Running.", ""];
+    const [main, why] = text ? [text, ""] : outcome ? outcomeWords(outcome, end?.numbers?.radius) : ["Running.", ""];
     this.outcome.replaceChildren(main, why ? h("span", { class: "tokens-why" }, ` ${why}`) : "");
     if (!text && this.endedTooSoon()) this.outcome.append(" ", this.closerButton(outcome.time));
     this.outcome.classList.toggle("bad", Boolean(outcome && !outcome.ok));

@@ -250,7 +250,7 @@ def test_the_start_decides():
     assert set(np.asarray(found.rank)[np.asarray(found.kind) == "CONVERGED"]) == {1}
 
 
-def test_two_humps_gather_and_part():
+def test_two_humps_drive_apart_faster_than_they_widen():
     def humps(density: mf.Density) -> tuple[np.ndarray, np.ndarray]:
         x, mass = np.asarray(density.centres(0)), np.asarray(density.masses)
         sides = [(x < 0.2) * mass, (x >= 0.2) * mass]

@@ -169,6 +169,11 @@ class Visitor(threading.Thread):
             self.errors.append("the last run did not end")
 
 
+def spread(seconds: list[float]) -> str:
+    """The median and the slowest; a page that never saw a frame has neither."""
+    return f"median {statistics.median(seconds):.2f} s, slowest {max(seconds):.2f} s" if seconds else "none came"
+
+
 def load(part: Part, server: int, address: str, say: Callable[[str], None]) -> None:
     """Twenty pages at once."""
     before = memory(server)
@@ -189,11 +194,8 @@ def load(part: Part, server: int, address: str, say: Callable[[str], None]) -> N
         ["runs to the end (the others were overtaken by the next change of their page)", f"{ended}"],
         ["errors", f"{len(errors)}" + "".join(f"; {error}" for error in sorted(set(errors))[:3])],
         ["changes whose first frames came before the next change", f"{len(moved)} of {asked - len(visitors)}"],
-        ["seconds to them, where they came: median", f"{statistics.median(moved):.2f} s"],
-        [
-            "the last change of each page, all at once: to first frames, median and slowest",
-            f"{statistics.median(last):.2f} s, {last[-1]:.2f} s",
-        ],
+        ["seconds to them, where they came", spread(moved)],
+        [f"the last change of each page, all at once: {len(last)} had frames, after", spread(last)],
         *([f"memory of {name}: before, after", f"{before[name]:.0f} MB, {after[name]:.0f} MB"] for name in before),
     ]
     caption = f"{PAGES} pages at once for {SECONDS:g} s, {TOKENS} tokens, a new matrix each second or so"

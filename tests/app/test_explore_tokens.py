@@ -150,8 +150,12 @@ def test_a_refusal_of_the_server_is_told_where_it_belongs(opened, server):
     view.ran()
     view.choose("law", "normal")
     view.ran()
-    view.type("cell-covariance-0-0", "-1")
+    cell = view.find("cell-covariance-0-0")
+    cell.fill("-1")
     words = view.page.locator("[data-path='measure.cov'] .error")
+    expect(words).to_be_visible()
+    cell.press("Tab")  # to leave the field settles nothing
+    view.page.wait_for_timeout(100)
     expect(words).to_be_visible()
     expect(words).to_contain_text("positive")
     expect(view.find("outcome")).to_contain_text("cannot be run")

@@ -30,8 +30,14 @@ const current = (bound) => (typeof bound === "function" ? bound() : bound);
  * input is left. Returns {refresh}.
  */
 export function numberInput(input, options) {
-  const { value, accept, tell, low = -Infinity, high = Infinity, whole = false, what, late = () => false } = options;
+  const { value, accept, low = -Infinity, high = Infinity, whole = false, what, late = () => false } = options;
   let accepted = null;
+  let told = "";
+  // Only its own sentence is taken back: the place may hold one of the server's, on a number that is a number.
+  const tell = (words) => {
+    if (words || told) options.tell(words);
+    told = words;
+  };
   const read = (left) => {
     // An input that was hidden while it was typed in still tells that it is left.
     if (input.offsetParent === null) return;

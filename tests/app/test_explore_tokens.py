@@ -151,7 +151,7 @@ def test_a_refusal_of_the_server_is_told_where_it_belongs(opened, server):
     view.choose("law", "normal")
     view.ran()
     cell = view.find("cell-covariance-0-0")
-    cell.fill("-1")
+    cell.press_sequentially("-1")  # the focus has selected what was there
     words = view.page.locator("[data-path='measure.cov'] .error")
     expect(words).to_be_visible()
     cell.press("Tab")  # to leave the field settles nothing

@@ -185,7 +185,7 @@ def written(data: dict[str, Any]) -> str:
 
 
 def _key_text(key: str) -> str:
-    return key if BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+    return key if BARE.fullmatch(key) else _quoted(key)
 
 
 def _value_text(value: Any, key: str = "") -> str:
@@ -205,5 +205,9 @@ def _value_text(value: Any, key: str = "") -> str:
         return "true" if value else "false"
     if isinstance(value, float) or (value == "inf" and key == "t1"):
         return repr(float(value))
-    # JSON writes text as TOML does, but for one character.
+    return _quoted(value)
+
+
+def _quoted(value: Any) -> str:
+    """Text as JSON has it, which TOML reads, but for one character; and whole numbers."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

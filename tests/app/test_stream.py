@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import meanformer as mf
-from app._pages import SMALL, Answers, Server, changed
+from app._pages import SMALL, Answer, Answers, Page, Server, changed
 from meanformer.experiments.build import build
 from meanformer.experiments.config import experiment_of, from_settings
 from meanformer.experiments.registry import library
@@ -49,6 +49,13 @@ TOLERANCE = 1e-13
 def computed(experiment: dict[str, Any]) -> mf.Trajectory:
     """The same, here."""
     return build(from_settings(experiment, "page", NOWHERE)).run(progress=False)
+
+
+def unqueued(page: Page) -> Answer:
+    """The next answer that is more than a word about the queue: the worker may still be at the request before."""
+    while (answer := page.receive())["say"] == "queued":
+        pass
+    return answer
 
 
 def states(run: mf.Trajectory) -> list[Any]:
@@ -237,7 +244,7 @@ def test_fates_are_those_of_the_library(page):
 )
 def test_starts_that_are_no_covariances_are_refused(page, starts):
     number = page.send("gaussians", "g", experiment={"attention": SMALL["attention"]}, starts=starts)
-    answer = page.receive()
+    answer = unqueued(page)
     assert answer["say"] == "refused"
     assert answer["run"] in (0, number)
     assert answer["words"].endswith(".")
@@ -361,7 +368,7 @@ def test_what_is_wrong_is_said_where_it_is_wrong(page, name):
     if experiment is None:
         text = json.dumps({"do": "run", "slot": "main", "run": 1, "experiment": SMALL})
         page.socket.send(text.replace('"Q": [[1.0', '"Q": [[1e999'))
-        answer = page.receive()
+        answer = unqueued(page)
     else:
         answer = page.run(experiment)[-1]
     assert answer["say"] == "refused", dict(answer)

@@ -193,7 +193,7 @@ class Drawn(Law, Tokens):
             tokens = law.sample(self.n, key=key_for("tokens", seed))
             if self.weighting != "equal":
                 shares = {
-                    "random": jr.exponential(key_for("weights", seed), self.n),
+                    "random": jr.exponential(key_for("weights", seed), (self.n,)),
                     "zipf": 1 / jnp.arange(1.0, self.n + 1),
                 }
                 tokens = mf.PointCloud(tokens.points, shares[self.weighting] / shares[self.weighting].sum())

@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 from ..experiments.config import Experiment
 from ..experiments.schema.base import Located
-from ..experiments.schema.run import LogTimes
 from ..experiments.toml import Path
 from .limits import LIMITS, Limits
 
@@ -61,7 +60,7 @@ def check_experiment(experiment: Experiment, limits: Limits = LIMITS) -> None:
         _at_most(("layers", "depth"), "the depth", layers.depth, limits.depth)
     leaves = list(_leaves(experiment.attention))
     _at_most(("attention",), "the number of heads and terms", len(leaves), limits.heads)
-    frames = frames_of(experiment)
+    frames = experiment.states()
     _at_most(("save", "times"), "the number of frames", frames, limits.frames)
     if measure.kind == "density":
         _check_cells(measure, d, limits)
@@ -110,16 +109,6 @@ def _check_cells(measure: Any, d: int, limits: Limits) -> None:
     cells = measure.cells
     for count in cells if isinstance(cells, list) else [cells or 0]:
         _at_most(("measure", "cells"), "the number of cells", count, limits.cells)
-
-
-def frames_of(experiment: Experiment) -> int:
-    """How many states are sent."""
-    times = experiment.save.times
-    if experiment.layers is not None:
-        return 2 if times == "final" else experiment.layers.depth + 1
-    if isinstance(times, LogTimes):
-        return times.count
-    return len(times) if isinstance(times, list) else times if isinstance(times, int) else 101
 
 
 def _leaves(attention: Any) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from ..experiments.config import Experiment, experiment_of, from_settings
 from ..experiments.toml import parse, written
 from ..store.errors import FolderError
 from . import protocol
-from .checked import check_experiment, check_request, check_seen, frames_of
+from .checked import check_experiment, check_request, check_seen
 from .gaussians import checked_starts, run_gaussians
 from .stream import Cancelled, replay, run_problem
 from .worker import NAME
@@ -53,7 +53,7 @@ def do(job: dict[str, Any], desk: "Desk") -> None:
             want = tuple(job.get("want") or ())
             experiment = _experiment(job["experiment"])
             check_seen(experiment)
-            run_problem(build(experiment), frames_of(experiment), send, say, wanted, want)
+            run_problem(build(experiment), experiment.states(), send, say, wanted, want)
         elif job["do"] == "gaussians":
             covs = checked_starts(job.get("starts"))
             field = _problem(_with_gaussian(job["experiment"], covs[0])).field

@@ -12,12 +12,13 @@ from typing import Annotated, Any
 from pydantic import Field, PrivateAttr, ValidationError
 
 from .. import _checks as checks
+from ..flows.save import DEFAULT_COUNT
 from . import changes as changing
 from .refusals import refuse_invalid
 from .schema.attention import Attention
 from .schema.base import Seed, Table
 from .schema.measure import AnyMeasure
-from .schema.run import Diagnostics, Figures, Flow, Layers, Save
+from .schema.run import Diagnostics, Figures, Flow, Layers, LogTimes, Save
 from .schema.sweep import DRAW, Sweep
 from .toml import Source, parse
 
@@ -112,6 +113,15 @@ class Experiment(Table):
         data["seed"] = seed + values.get(DRAW, 0) if isinstance(seed, int) else seed
         _draw_each(data)
         return _checked(dataclasses.replace(source, data=data, places=places), self.folder)
+
+    def states(self) -> int:
+        """How many states a single run keeps."""
+        times = self.save.times
+        if self.layers is not None:
+            return 2 if times == "final" else self.layers.depth + 1
+        if isinstance(times, LogTimes):
+            return times.count
+        return len(times) if isinstance(times, list) else times or DEFAULT_COUNT
 
     def settings(self) -> dict[str, Any]:
         """All settings, defaults included, ready for JSON; `from_settings` reads them back.

@@ -4,7 +4,6 @@ import dataclasses
 import math
 from typing import Any
 
-from ..flows.save import DEFAULT_COUNT
 from ..reduce.plan import PAIR
 from .config import Experiment
 from .schema.attention import Head
@@ -86,7 +85,7 @@ def _single(experiment: Experiment) -> tuple[float, float, float]:
     compiling, work = _field(experiment.attention)
     save = experiment.save
     kept = n if save.sample is None else min(n, save.sample)
-    states = _states(experiment)
+    states = experiment.states()
     if isinstance(experiment.measure, Gaussian):
         endless = experiment.flow is not None and experiment.flow.t1 == math.inf
         steps = STEPS_TO_FATE if endless else _steps(experiment)
@@ -167,15 +166,6 @@ def _steps(experiment: Experiment) -> float:
     return float(min(FEWEST_STEPS + STEPS * span, flow.max_steps or MOST_STEPS, MOST_STEPS))
 
 
-def _states(experiment: Experiment) -> int:
-    times = experiment.save.times
-    if experiment.layers is not None:
-        return 2 if times == "final" else experiment.layers.depth + 1
-    if isinstance(times, LogTimes):
-        return times.count
-    return len(times) if isinstance(times, list) else times or DEFAULT_COUNT
-
-
 def _plan(experiment: Experiment, numbers: list[str] | None = None, check: bool = True) -> list[str]:
     """A single run, in lines."""
     lines = [f"attention  {_told(experiment.attention)}", f"measure    {_told(experiment.measure)}"]
@@ -222,7 +212,7 @@ def _told_flow(experiment: Experiment) -> list[str]:
 
 def _told_times(experiment: Experiment) -> str:
     save = experiment.save
-    count = _states(experiment)
+    count = experiment.states()
     text = f"{count} states" + (", spaced in the logarithm of time" * isinstance(save.times, LogTimes))
     text += f" of {save.sample:,} tokens, drawn at random" if save.sample is not None else ""
     return f"{text}, written every {save.every:g} s"

@@ -1,6 +1,6 @@
 // Small line charts over time: linear or logarithmic values, a cursor at the present time, a click scrubs.
 
-import { fitCanvas, formatNumber, h } from "./dom.js";
+import { formatNumber, h, wiped } from "./dom.js";
 import { onThemeChange, theme } from "./theme.js";
 import { logTicks, namedTicks } from "./ticks.js";
 
@@ -102,11 +102,8 @@ class Chart {
   }
 
   draw() {
-    const { width, height, ratio } = fitCanvas(this.canvas, this.frame.clientWidth, this.frame.clientHeight);
+    const { pen, width, height } = wiped(this.canvas, this.frame.clientWidth, this.frame.clientHeight);
     if (width < 20 || height < 20) return;
-    const pen = this.canvas.getContext("2d");
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.clearRect(0, 0, width, height);
     const { shown } = this;
     if (this.wide) this.log = isWide(shown.map(({ name }) => this.values[name]));
     this.message.hidden = shown.length > 0;

@@ -1,6 +1,6 @@
 // The cone of covariances of the plane: (a - b, 2c, a + b), turned by dragging; paths coloured by their fate.
 
-import { clamp, fitCanvas, h } from "./dom.js";
+import { clamp, h, wiped } from "./dom.js";
 import { drawMarker, fateLook, isJoined } from "./fates.js";
 import { hullOf } from "./hull.js";
 import { faded, theme } from "./theme.js";
@@ -24,10 +24,7 @@ export function conePicture(scene, on, log) {
 
   function draw() {
     if (!canvas.clientWidth) return;
-    const { width, height, ratio } = fitCanvas(canvas);
-    const ctx = canvas.getContext("2d");
-    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-    ctx.clearRect(0, 0, width, height);
+    const { pen: ctx, width, height } = wiped(canvas);
     const colours = theme();
     frame = { project: projection(camera, width, height), heights: heightScale(scene, log()) };
     drawCone(ctx, frame, colours, log());

@@ -170,18 +170,25 @@ function rangeOf({ low, high, log }, whole, label, name, change) {
   };
 }
 
+/** Keeps the children of `node` those of `options`, made by `child(value, words)`; only new options make new ones. */
+function optionList(node, options, child) {
+  let shown = "";
+  return (experiment) => {
+    const table = typeof options === "function" ? options(experiment) : options;
+    if (JSON.stringify(table) === shown) return;
+    node.replaceChildren(...Object.entries(table).map(([value, words]) => child(value, words)));
+    shown = JSON.stringify(table);
+  };
+}
+
 /** A choice among `options`: {value: words} or a function of the experiment that gives them. */
 export function selectField(form, { name, get, set, options, ...rest }) {
   const node = h("select", { dataset: { testid: name }, onchange: () => form.set(set(form.get(), node.value)) });
   const made = field(rest, node, [node]);
-  let shown = "";
+  const offer = optionList(node, options, (value, words) => h("option", { value }, words));
   const refresh = (experiment) => {
     made.show(experiment);
-    const table = typeof options === "function" ? options(experiment) : options;
-    if (JSON.stringify(table) !== shown) {
-      node.replaceChildren(...Object.entries(table).map(([value, words]) => h("option", { value }, words)));
-      shown = JSON.stringify(table);
-    }
+    offer(experiment);
     node.value = String(get(experiment));
   };
   return { ...made, input: node, refresh };
@@ -192,16 +199,12 @@ export function segmentedField(form, { name, get, set, options, ...rest }) {
   const group = freshId("group");
   const node = h("div", { class: "segmented", role: "radiogroup", dataset: { testid: name } });
   const made = field(rest, node, [node]);
-  let shown = "";
+  const radio = (value) => h("input", { type: "radio", name: group, value, dataset: { testid: `${name}-${value}` },
+    onchange: () => form.set(set(form.get(), value)) });
+  const offer = optionList(node, options, (value, words) => h("label", {}, radio(value), words));
   const refresh = (experiment) => {
     made.show(experiment);
-    const table = typeof options === "function" ? options(experiment) : options;
-    if (JSON.stringify(table) !== shown) {
-      const radio = (value) => h("input", { type: "radio", name: group, value, dataset: { testid: `${name}-${value}` },
-        onchange: () => form.set(set(form.get(), value)) });
-      node.replaceChildren(...Object.entries(table).map(([value, words]) => h("label", {}, radio(value), words)));
-      shown = JSON.stringify(table);
-    }
+    offer(experiment);
     for (const input of node.querySelectorAll("input")) input.checked = input.value === String(get(experiment));
   };
   return { ...made, refresh };

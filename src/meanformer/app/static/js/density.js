@@ -13,7 +13,6 @@ import { getState, subscribe, update } from "./state.js";
 import { onThemeChange } from "./theme.js";
 
 const SLOT = "density";
-const FRAMES = 101; // that a run has unless its experiment says otherwise
 const LOST = 1e-6; // of the mass: less is not worth words
 const SCALES = { linear: "linear", root: "square root", log: "logarithmic" };
 
@@ -174,8 +173,7 @@ export function mount(root, context) {
 
   function begin(answer) {
     if (answer.of !== "density") return refuse({ say: "failed", words: "This folder holds tokens, not a density." });
-    const times = getState().density.experiment.save?.times;
-    view.run = new DensityRun(answer, Array.isArray(times) ? times.length : typeof times === "number" ? times : FRAMES);
+    view.run = new DensityRun(answer);
     outcome.textContent = "Running.";
     outcome.classList.remove("bad");
     view.name = folder ? `replay of ${folder}` : getState().density.experiment.attention.kind;

@@ -1,6 +1,6 @@
 // Two pictures of the run of a density with one x axis: a map over space and time, and the graph at the present.
 
-import { fitCanvas, formatNumber, h } from "./dom.js";
+import { formatNumber, h, wiped } from "./dom.js";
 import { ticks } from "./ticks.js";
 import { QUANTILES } from "./densityrun.js";
 import { faded, theme, viridisRgb } from "./theme.js";
@@ -23,10 +23,7 @@ function xRange(run, scale) {
 }
 
 function frameOf(canvas) {
-  const { width, height, ratio } = fitCanvas(canvas);
-  const pen = canvas.getContext("2d");
-  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-  pen.clearRect(0, 0, width, height);
+  const { pen, width, height } = wiped(canvas);
   const box = { left: EDGE.left, right: width - EDGE.right, top: EDGE.top, bottom: height - EDGE.bottom };
   return { pen, width, height, box };
 }

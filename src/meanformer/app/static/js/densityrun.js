@@ -6,10 +6,10 @@ const VISIBLE = { plain: 1 / 196, log: 1e-6 };
 
 /** Frames of a run; the player and the charts ask it for `count`, `total`, `timeAt`, `placeOf`, `discrete`, `end`. */
 export class DensityRun {
-  constructor(start, planned) {
+  constructor(start) {
     this.x = start.arrays.x.data;
     this.spacing = start.spacing ?? (this.x.length > 1 ? this.x[1] - this.x[0] : 1);
-    Object.assign(this, { t0: start.t0 ?? 0, t1: start.t1, planned: Math.max(1, start.times ?? planned) });
+    Object.assign(this, { t0: start.t0 ?? 0, t1: start.t1, planned: Math.max(1, start.times) });
     Object.assign(this, { discrete: false, end: null, outcome: null, times: [], frames: [], lost: [] });
     Object.assign(this, { mass: [], mean: [], variance: [], quantiles: QUANTILES.map(() => []), highest: 0 });
     this.reach = { plain: [Infinity, -Infinity], log: [Infinity, -Infinity] };

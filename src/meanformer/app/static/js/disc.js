@@ -1,6 +1,6 @@
 // The disc of shapes: covariances of the plane without their size, with their paths; starts are added, moved, removed.
 
-import { fitCanvas, h } from "./dom.js";
+import { h, wiped } from "./dom.js";
 import { atShare, drawMarker, fateLook, intoDisc, isJoined } from "./fates.js";
 import { faded, theme } from "./theme.js";
 
@@ -28,11 +28,8 @@ export function discPicture(scene, on) {
 
   function draw() {
     if (!canvas.clientWidth) return;
-    const { width, height, ratio } = fitCanvas(canvas);
+    const { pen: ctx, width, height } = wiped(canvas);
     Object.assign(view, { width, height, scale: Math.min(width, height) / 2 / EDGE });
-    const ctx = canvas.getContext("2d");
-    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-    ctx.clearRect(0, 0, width, height);
     const colours = theme();
     drawDisc(ctx, place, view.scale, colours);
     const order = scene.starts.map((_, i) => i).sort((i, j) => marked(i) - marked(j));

@@ -103,6 +103,15 @@ export function fitCanvas(canvas, width = canvas.clientWidth, height = canvas.cl
   return { width, height, ratio };
 }
 
+/** A canvas fitted to the screen and wiped: {pen, width, height}, for drawing in CSS pixels. */
+export function wiped(canvas, ...size) {
+  const { width, height, ratio } = fitCanvas(canvas, ...size);
+  const pen = canvas.getContext("2d");
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.clearRect(0, 0, width, height);
+  return { pen, width, height };
+}
+
 let lastId = 0;
 
 /** A new id, for labels and descriptions of controls. */

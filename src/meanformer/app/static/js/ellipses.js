@@ -1,6 +1,6 @@
 // Ellipses of all covariances at the present moment, in a grid; the start is outlined behind each.
 
-import { fitCanvas, h } from "./dom.js";
+import { h, wiped } from "./dom.js";
 import { fateLook } from "./fates.js";
 import { faded, theme } from "./theme.js";
 
@@ -18,10 +18,7 @@ export function ellipsePicture(scene, on, trueSize) {
 
   function draw() {
     if (!canvas.clientWidth) return;
-    const { width, height, ratio } = fitCanvas(canvas);
-    const ctx = canvas.getContext("2d");
-    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-    ctx.clearRect(0, 0, width, height);
+    const { pen: ctx, width, height } = wiped(canvas);
     grid = gridOf(scene.starts.length, width, height);
     const colours = theme();
     // In true size the largest start fills half a cell, so that growth can be seen before it leaves.

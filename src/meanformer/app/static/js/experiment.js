@@ -278,3 +278,12 @@ const circlePoints = (count, d) =>
     const place = d === 1 ? [count === 1 ? 0 : (2 * k) / (count - 1) - 1] : [Math.cos(angle), Math.sin(angle)];
     return lengthened(place, d).map((x) => Number(x.toFixed(4)) + 0);
   });
+
+/** How many frames an experiment will have, as far as it says. */
+export function plannedFrames({ layers, save = {} }) {
+  if (typeof save.times === "number") return save.times;
+  if (Array.isArray(save.times)) return save.times.length;
+  if (save.times === "final") return 2;
+  if (save.times && save.times.count) return save.times.count;
+  return layers ? layers.depth + 1 : 101;
+}

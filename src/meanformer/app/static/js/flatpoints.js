@@ -1,5 +1,7 @@
 // Tokens as points on a plain canvas, where there is no WebGL: all up to 5,000, else an even subset.
 
+import { PointSet } from "./pointset.js";
+
 const MOST = 5000;
 
 /** The same interface as the drawer of points.js. */
@@ -7,22 +9,10 @@ export function createFlatPoints(canvas) {
   return new FlatPoints(canvas);
 }
 
-class FlatPoints {
+class FlatPoints extends PointSet {
   constructor(canvas) {
-    Object.assign(this, { canvas, kind: "canvas", n: 0, d: 1, shown: [0] });
+    super(canvas, "canvas");
     this.pen = canvas.getContext("2d");
-  }
-
-  setCloud({ n, d, shown, sizes = null }) {
-    Object.assign(this, { n, d, shown, sizes });
-  }
-
-  setFrames(from, to, times = [0, 0]) {
-    Object.assign(this, { from, to, times });
-  }
-
-  setColours(colours) {
-    this.colours = colours;
   }
 
   draw({ camera, share, diameter, alpha, ratio }) {

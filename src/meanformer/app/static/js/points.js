@@ -1,6 +1,7 @@
 // Tokens as points: WebGL, with the motion between two frames computed on the graphics card; else a plain canvas.
 
 import { createFlatPoints } from "./flatpoints.js";
+import { PointSet } from "./pointset.js";
 
 const VERTEX = `
 attribute float x0; attribute float y0; attribute float z0;
@@ -46,9 +47,10 @@ export function createPoints(canvas, { onRestored = () => {}, plain = false } = 
   return gl ? new GlPoints(canvas, gl, onRestored) : createFlatPoints(canvas);
 }
 
-class GlPoints {
+class GlPoints extends PointSet {
   constructor(canvas, gl, onRestored) {
-    Object.assign(this, { canvas, gl, kind: "webgl", n: 0, d: 1, shown: [0], held: [null, null] });
+    super(canvas, "webgl");
+    Object.assign(this, { gl, held: [null, null] });
     canvas.addEventListener("webglcontextlost", (event) => {
       event.preventDefault();
       this.ready = false;
@@ -85,21 +87,6 @@ class GlPoints {
     this.held = [null, null];
     this.coloursHeld = this.sizesHeld = null;
     this.ready = true;
-  }
-
-  /** n tokens of dimension d; `shown`: coordinates that are axes, "t" for the time; `sizes` relative to 1, or null. */
-  setCloud({ n, d, shown, sizes = null }) {
-    Object.assign(this, { n, d, shown, sizes });
-  }
-
-  /** The two frames (float32, n times d) between which `share` moves, and their times. */
-  setFrames(from, to, times = [0, 0]) {
-    Object.assign(this, { from, to, times });
-  }
-
-  /** One colour for each token: red, green, blue, opacity as bytes. A new array for new colours. */
-  setColours(colours) {
-    this.colours = colours;
   }
 
   upload() {

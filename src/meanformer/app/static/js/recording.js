@@ -5,11 +5,11 @@ const CURVES = ["radius", "bound", "clusters", "effective_rank", "energy"];
 
 /** The frames of one run of tokens. Positions are float32, a frame after the other; frames may still be arriving. */
 export class Recording {
-  constructor(start, planned = 101) {
+  constructor(start) {
     const { points, weights, positions } = start.arrays;
     Object.assign(this, { n: start.n, d: start.d, discrete: Boolean(start.discrete), t0: start.t0, t1: start.t1 });
     this.rescaled = start.frame === "rescaled";
-    this.planned = Math.max(1, start.times || planned);
+    this.planned = Math.max(1, start.times);
     this.summary = start.summary || "";
     this.start = floats(points.data);
     this.weights = weights ? Float64Array.from(weights.data) : new Float64Array(this.n).fill(1 / this.n);

@@ -4,15 +4,6 @@ import { Recording } from "./recording.js";
 
 const PATIENCE = 400; // milliseconds that a run gets to show something before a newer wish replaces it
 
-/** How many frames an experiment will have, as far as it says. */
-export function plannedFrames({ layers, save = {} }) {
-  if (typeof save.times === "number") return save.times;
-  if (Array.isArray(save.times)) return save.times.length;
-  if (save.times === "final") return 2;
-  if (save.times && save.times.count) return save.times.count;
-  return layers ? layers.depth + 1 : 101;
-}
-
 /**
  * Handlers: onBusy(words, share), onStart(recording), onFrames(recording), onCurves(recording), onEnd(recording),
  * onProblem(answer), onIdle(). The latest wish wins; but a run that has begun may first show its beginning, so that a
@@ -67,7 +58,7 @@ export class Runner {
   hear(answer) {
     const { handlers, asked } = this;
     if (answer.say === "start" && answer.of !== "density") {
-      this.recording = new Recording(answer, asked.message.experiment ? plannedFrames(asked.message.experiment) : 101);
+      this.recording = new Recording(answer);
       handlers.onStart(this.recording);
     } else if (answer.say === "frames") {
       this.recording.addFrames(answer);

@@ -4,12 +4,11 @@ import { h } from "./dom.js";
 import { getState, subscribe, update } from "./state.js";
 import { Camera } from "./camera.js";
 import { createDisplayBar } from "./displaybar.js";
-import { KINDS, withKind } from "./experiment.js";
+import { KINDS, plannedFrames, withKind } from "./experiment.js";
 import { experimentForm } from "./form.js";
 import { createPlayer } from "./player.js";
-import { plannedFrames } from "./runner.js";
 import { SidePanel } from "./sidepanel.js";
-import { composed, tableOf } from "./tokenexports.js";
+import { composedStages, tableOf } from "./tokenexports.js";
 
 const MOST = 6;
 const SPREAD = 4; // a run that spreads so many times more than the middle one does not decide the view
@@ -241,7 +240,7 @@ class SidesView {
     return {
       name: "sides",
       experiment: () => withKind(getState().sides.experiment, this.chosen[0]),
-      picture: () => composed(runs().map(({ stage, title, words }) => ({ stage,
+      picture: () => composedStages(runs().map(({ stage, title, words }) => ({ stage,
         title: `${title.textContent}: ${words.textContent}` })), { title: "The same start, several kinds of attention",
         time: this.player.timeWords(this.player.shown), columns: [1, 1, 2, 3, 2, 3, 3][runs().length] }),
       frameCount: () => (runs().length ? this.player.last + 1 : 0),

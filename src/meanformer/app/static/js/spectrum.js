@@ -1,6 +1,6 @@
 // The eigenvalues of one covariance over time, both axes logarithmic, with their slopes.
 
-import { fitCanvas, formatNumber, h } from "./dom.js";
+import { formatNumber, h, wiped } from "./dom.js";
 import { logTicks, ticks } from "./ticks.js";
 import { growsExponentially } from "./fates.js";
 import { faded, theme } from "./theme.js";
@@ -19,10 +19,7 @@ export function spectrumPicture(scene, now) {
 
   function draw() {
     if (!canvas.clientWidth) return;
-    const { width, height, ratio } = fitCanvas(canvas);
-    const ctx = canvas.getContext("2d");
-    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-    ctx.clearRect(0, 0, width, height);
+    const { pen: ctx, width, height } = wiped(canvas);
     const i = chosen();
     canvas.setAttribute("aria-label", i < 0 ? "Spectrum: nothing yet" : wordsOf(scene.paths[i], i));
     if (i >= 0) drawSpectrum(ctx, scene.paths[i], i, now(i).time, width, height);

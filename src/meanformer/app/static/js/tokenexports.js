@@ -8,7 +8,7 @@ import { theme } from "./theme.js";
 const MARGIN = 20;
 
 /** Stages on one canvas: a title line, each stage with its own title, what time it is. */
-export function composed(stages, { title, time, columns = 1 }) {
+export function composedStages(stages, { title, time, columns = 1 }) {
   const boxes = stages.map(({ stage }) => [stage.node.clientWidth, stage.node.clientHeight]);
   const [width, height] = [Math.max(1, ...boxes.map((b) => b[0])), Math.max(1, ...boxes.map((b) => b[1]))];
   const head = stages.length > 1 ? 24 : 0;
@@ -58,7 +58,7 @@ export function picture({ stage, recording, player, folder }, experiment) {
   const what = folder === null ? names : folder;
   const count = recording ? `, ${plural(recording.n, "token")}, d = ${recording.d}. ` : "";
   const title = `${what}${count}${recording && recording.outcome ? outcomeWords(recording.outcome)[0] : ""}`;
-  return composed([{ stage, title }], { title, time: player.timeWords(player.shown) });
+  return composedStages([{ stage, title }], { title, time: player.timeWords(player.shown) });
 }
 
 /** Each token at each time: a row. */

@@ -16,6 +16,9 @@ from app._pages import PATIENCE, SMALL, Page, started
 from meanformer.app.limits import MESSAGE_BYTES
 from meanformer.app.session import ASKED, MOST_LEVELS, read_message
 
+SLOW = {**SMALL, "measure": {"kind": "ball", "n": 3000, "d": 2}, "flow": {"t1": 500.0}}
+"""A run of minutes."""
+
 COUNT = 1000
 BURST = 7
 """So many messages are sent before the answers are read; a page has one place more."""
@@ -178,9 +181,8 @@ def test_a_message_beyond_all_bounds_ends_the_connection_and_nothing_else(server
 
 
 def test_a_new_request_in_a_slot_cancels_the_old(server):
-    slow = {**SMALL, "measure": {"kind": "ball", "n": 3000, "d": 2}, "flow": {"t1": 500.0}}
     with server.page() as page:
-        old = page.send("run", experiment=slow)
+        old = page.send("run", experiment=SLOW)
         while page.receive()["say"] != "start":
             pass
         began = time.monotonic()
@@ -194,12 +196,16 @@ def test_a_new_request_in_a_slot_cancels_the_old(server):
         assert time.monotonic() - began < 100
 
 
+def begin_long_run(page: Page) -> None:
+    """Ask for a run that would take minutes, and wait until it is under way."""
+    page.send("run", experiment=SLOW)
+    while page.receive()["say"] != "start":
+        pass
+
+
 def test_to_cancel_is_answered_at_once_and_ends_the_run(server):
-    slow = {**SMALL, "measure": {"kind": "ball", "n": 3000, "d": 2}, "flow": {"t1": 500.0}}
     with server.page() as page:
-        page.send("run", experiment=slow)
-        while page.receive()["say"] != "start":
-            pass
+        begin_long_run(page)
         number = page.send("cancel")
         while (answer := page.receive(10))["say"] != "cancelled":
             assert answer["say"] in ("doing", "frames")
@@ -209,11 +215,8 @@ def test_to_cancel_is_answered_at_once_and_ends_the_run(server):
 
 
 def test_a_page_that_leaves_takes_its_runs_with_it(server):
-    slow = {**SMALL, "measure": {"kind": "ball", "n": 3000, "d": 2}, "flow": {"t1": 500.0}}
     with server.page() as page:
-        page.send("run", experiment=slow)
-        while page.receive()["say"] != "start":
-            pass
+        begin_long_run(page)
     with server.page() as page:
         began = time.monotonic()
         assert page.run(SMALL).one("end")["outcome"]["kind"] == "REACHED"

@@ -64,7 +64,7 @@ def do(job: dict[str, Any], desk: "Desk") -> None:
             _problem(job["experiment"])
             tell({"say": "toml", "text": written(job["experiment"])})
         elif job["do"] == "read":
-            tell({"say": "read", **_read(job["text"])})
+            tell({"say": "read", **read_text(job["text"])})
     except Cancelled:
         tell({"say": "cancelled"})
     except checks.InputError as error:
@@ -93,7 +93,7 @@ def _with_gaussian(data: Any, cov: np.ndarray) -> Any:
     return kept | {"measure": {"kind": "gaussian", "cov": cov.tolist()}, "flow": {"t1": "inf"}}
 
 
-def _read(text: Any) -> dict[str, Any]:
+def read_text(text: Any) -> dict[str, Any]:
     """An experiment file as the page edits it: its matrices as rows."""
     if not isinstance(text, str):
         checks.refuse(

@@ -10,15 +10,18 @@ from typing import Any, TypeAlias, TypeVar
 import jax
 import jax.core
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-Points: TypeAlias = Float[Array, "*batch n d"]
-Weights: TypeAlias = Float[Array, "*batch n"]
+# On the host a run keeps its arrays in NumPy, which compiles nothing.
+AnyArray: TypeAlias = Array | np.ndarray
+Points: TypeAlias = Float[AnyArray, "*batch n d"]
+Weights: TypeAlias = Float[AnyArray, "*batch n"]
 Tokens: TypeAlias = Float[Array, "n d"]
 Queries: TypeAlias = Float[Array, "m d"]
 Matrix: TypeAlias = Float[Array, "rows columns"]
 Vector: TypeAlias = Float[Array, " size"]
-Scalar: TypeAlias = Float[Array, ""]
+Scalar: TypeAlias = Float[AnyArray, ""]
 Key: TypeAlias = PRNGKeyArray
 
 T = TypeVar("T")

@@ -129,3 +129,11 @@ def rodas5p_step(
 
     stages, point = jax.lax.fori_loop(0, len(A), stage, (jnp.zeros((len(A), y.size), y.dtype), y))
     return point + stages[-1], stages[-1], stages
+
+
+def rodas5p_between(
+    share: Scalar, y0: Float[Array, " n"], y1: Float[Array, " n"], stages: Float[Array, "8 n"]
+) -> Float[Array, " n"]:
+    """The state inside a step, after this share of it."""
+    bends = jnp.asarray(H, y0.dtype) @ stages
+    return (1 - share) * y0 + share * (y1 + (1 - share) * (bends[0] + share * (bends[1] + share * bends[2])))

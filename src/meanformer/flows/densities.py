@@ -89,7 +89,7 @@ class DensitySystem(AbstractSystem):
     def measure(self, y: Any) -> Density:
         return with_masses(self.mu, y[0])
 
-    def moments_of_speed(self, t: Scalar, y: Any) -> Array:
+    def moments_of_speed(self, t: Scalar, y: Any, velocity: Any = None) -> Array:
         r"""The root of $\int|\Gamma_\rho|^2d\rho$."""
         cloud = self.measure(y).cloud()
         velocity = self.field.evaluate(cloud, cloud.points, t, View(cloud.positions))

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,13 +24,16 @@ from .endless import endless_run, with_fate
 from .frames import Rescaled
 from .gaussians import GaussianSystem
 from .journal import AbstractJournal, NoJournal
+from .methods import method_of
 from .observe import checked_observer
 from .planning import STATES_IN_A_STEP, checked_plan, with_sums
-from .run import host_run, traced_run
+from .run import Integrate, Prepared, host_run
 from .save import resolve_save
 from .setup import checked_control, checked_system, pieces, schedule_is_traced, with_breaks
-from .solvers import resolve_solver
+from .solvers import checked_solver, diffrax_solver
+from .stepping import Asked, Control, Segment, Span, advance
 from .stop import resolve_stop
+from .system import AbstractSystem
 from .trajectory import Trajectory
 
 TRACED_STEPS = 4096
@@ -56,7 +58,7 @@ def flow(
     stop: Any = None,
     max_steps: int | None = None,
     progress: bool | None = None,
-    adjoint: diffrax.AbstractAdjoint | None = None,
+    adjoint: Any = None,
     journal: AbstractJournal | None = None,
 ) -> Trajectory:
     r"""Solve the Transformer PDE from `t0` to `t1`,
@@ -127,7 +129,7 @@ def flow(
         traced = is_traced(system, t0, t1) or schedule_is_traced(system.field, t0)
         stiff = isinstance(system, GaussianSystem) and system.unknowns <= IMPLICIT_SIZE and not traced
         solver = "rodas5p" if stiff else "tsit5"
-    solver = resolve_solver(solver)
+    solver = checked_solver(solver)
     given = measure.points.dtype if isinstance(measure, PointCloud) else measure.mean.dtype
     control = checked_control(system, solver, rtol, atol, step, t0, given, accuracy)
     observer = checked_observer(sample, observers, system, t0)
@@ -142,13 +144,7 @@ def flow(
     checked_plan(accuracy, system, traced)
     limit = checks.whole((TRACED_STEPS if traced else 100_000) if max_steps is None else max_steps, "max_steps")
     progress = None if progress is None else checks.flag(progress, "progress")
-    if adjoint is not None and not isinstance(adjoint, diffrax.AbstractAdjoint):
-        checks.refuse(
-            "adjoint must be one of diffrax",
-            got=repr(adjoint),
-            expected="an instance, e.g. diffrax.ForwardMode()",
-            remedy="leave it out for reverse mode",
-        )
+    _check_adjoint(adjoint)
     parts = pieces(system, t0, t1)
     if traced:
         if journal is not None:
@@ -160,8 +156,7 @@ def flow(
             )
         if accuracy is not None:
             parts = [(with_sums(piece, accuracy), end) for piece, end in parts]
-        adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
-        return traced_run(system, parts, solver, control, rules, adjoint, limit, times, t0, observer)
+        return _traced(system, parts, solver, control, Asked(rules, observer, False), adjoint, limit, times, t0)
     checks.fits_in_memory(
         f"a run of {system.summary()}",
         STATES_IN_A_STEP * system.state_bytes + 2.5 * len(times) * observer.bytes(system),
@@ -170,13 +165,75 @@ def flow(
     finished = book.begin("flow", *call)
     if finished is not None:
         return finished
+    prepared = Prepared(
+        system,
+        parts,
+        _integrator(solver, control),
+        Asked(rules, observer, False),
+        np.asarray(times),
+        t0,
+        limit,
+        accuracy,
+        began,
+        seconds,
+    )
     with Progress(progress, float(t0), float(t1)) as bar:
-        run = host_run(
-            system, parts, solver, control, rules, limit, times, t0, bar, began, seconds, observer, accuracy, book
-        )
+        run = host_run(prepared, bar, book)
     run = with_fate(run, t0, control) if isinstance(system, GaussianSystem) else run
     book.finish(run)
     return run
+
+
+def _integrator(solver: Any, control: Control) -> Integrate:
+    """Who integrates a segment on the host: a method of our own if there is one, else diffrax."""
+    method = method_of(solver)
+    if method is not None:
+        return lambda system, asked, y, span: advance(system, method, control, asked, y, span)
+    import diffrax
+
+    from .segment import Diffrax, run_segment
+
+    known, adjoint = diffrax_solver(solver), diffrax.DirectAdjoint()
+
+    def integrate(system: AbstractSystem, asked: Asked, y: Any, span: Span) -> Segment:
+        return run_segment(system, Diffrax(known, adjoint, int(span.budget), False), control, asked, y, span)
+
+    return integrate
+
+
+def _traced(
+    system: AbstractSystem,
+    parts: list[tuple[AbstractSystem, Any]],
+    solver: Any,
+    control: Control,
+    asked: Asked,
+    adjoint: Any,
+    limit: int,
+    times: Any,
+    t0: Any,
+) -> Trajectory:
+    import diffrax
+
+    from .segment import Diffrax
+    from .traced import traced_run
+
+    adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
+    how = Diffrax(diffrax_solver(solver), adjoint, limit, True)
+    return traced_run(system, parts, how, control, asked, times, t0)
+
+
+def _check_adjoint(adjoint: Any) -> None:
+    if adjoint is None:
+        return
+    import diffrax
+
+    if not isinstance(adjoint, diffrax.AbstractAdjoint):
+        checks.refuse(
+            "adjoint must be one of diffrax",
+            got=repr(adjoint),
+            expected="an instance, e.g. diffrax.ForwardMode()",
+            remedy="leave it out for reverse mode",
+        )
 
 
 def _density_flow(

@@ -7,10 +7,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.scipy.linalg import expm
+import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
+from .._lapack import expm, expm_on_host
 from .._types import Matrix, Points, Scalar
 from ..attention.base import AbstractField
 from ..attention.kernel import AbstractAttention
@@ -60,6 +61,10 @@ class AbstractFrame(eqx.Module):
         r"""$\Phi$ with $x=\Phi z$; None in the original frame."""
 
     @abc.abstractmethod
+    def snapshots(self, times: np.ndarray, ys: Any) -> tuple[Any, Any]:
+        """The tokens in the frame and the propagators, of states along a leading axis, on the host."""
+
+    @abc.abstractmethod
     def state(self, points: Points, propagator: Matrix | None) -> Any:
         """The state from what is saved of it."""
 
@@ -81,6 +86,9 @@ class Original(AbstractFrame):
 
     def propagator(self, t: Scalar, y: Any) -> Matrix | None:
         return None
+
+    def snapshots(self, times: np.ndarray, ys: Any) -> tuple[Any, Any]:
+        return ys, None
 
     def state(self, points: Points, propagator: Matrix | None) -> Any:
         return points
@@ -119,6 +127,9 @@ class ConstantRescaled(AbstractFrame):
     def propagator(self, t: Scalar, y: Any) -> Matrix | None:
         return expm((t - self.t0) * self.V)
 
+    def snapshots(self, times: np.ndarray, ys: Any) -> tuple[Any, Any]:
+        return ys, expm_on_host((times - np.asarray(self.t0))[:, None, None] * np.asarray(self.V))
+
     def state(self, points: Points, propagator: Matrix | None) -> Any:
         return points
 
@@ -146,6 +157,9 @@ class MovingRescaled(AbstractFrame):
 
     def propagator(self, t: Scalar, y: Any) -> Matrix | None:
         return y[1]
+
+    def snapshots(self, times: np.ndarray, ys: Any) -> tuple[Any, Any]:
+        return ys[0], ys[1]
 
     def state(self, points: Points, propagator: Matrix | None) -> Any:
         assert propagator is not None

@@ -31,9 +31,11 @@ class GaussianSystem(AbstractSystem):
         # Without the checks of the constructor: rows after an early end need not be finite.
         return eqx.tree_at(lambda mu: (mu.mean, mu.factor), self.mu, (y[0], y[1]))
 
-    def moments_of_speed(self, t: Scalar, y: Any) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    def moments_of_speed(
+        self, t: Scalar, y: Any, velocity: Any = None
+    ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         r"""$\dot m$ and $\dot\Sigma=G\Sigma+\Sigma G^\top$."""
-        u, moved = self.velocity(t, y)
+        u, moved = self.velocity(t, y) if velocity is None else velocity
         half = moved @ y[1].T
         return u, half + half.T
 

@@ -8,11 +8,12 @@ import abc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from .._types import Scalar
 from ..outcome import Ending, Outcome
-from .observe import Observer, recorded, stacked
+from .observe import Observer, recorded
 from .system import AbstractSystem
 from .trajectory import Trajectory, observed
 
@@ -72,4 +73,4 @@ def shell_of(system: AbstractSystem, observer: Observer, t0: Scalar, discrete: b
     row = recorded(observer, system, t0, system.start())
     outcome = Outcome(jnp.asarray(int(Ending.UNFINISHED)), t0)
     last = system.snapshot(t0, system.start())
-    return observed(observer, system, t0[None], stacked([row]), last, outcome, {"steps": 0}, discrete)
+    return observed(observer, system, t0[None], jax.tree.map(jnp.asarray, row), last, outcome, {"steps": 0}, discrete)

@@ -37,12 +37,26 @@ class Observer(eqx.Module):
     tokens: Int[Array, " sample"] | None
     functions: dict[str, Callable[[Any, Scalar], Any]]
 
+    @property
+    def by_weight(self) -> bool:
+        """Whether tokens of weight zero never matter."""
+        return all(function in STATISTICS.values() for function in self.functions.values())
+
     def record(self, system: AbstractSystem, t: Scalar, y: Any) -> tuple[Any, dict[str, Array]]:
         """What is kept of a state: a snapshot, and the statistics."""
-        snapshot, measure = system.snapshot(t, y), system.measure(y)
+        snapshot = system.snapshot(t, y)
         if self.tokens is not None:
             snapshot = (snapshot[0][self.tokens], *snapshot[1:])
-        return snapshot, {name: jnp.asarray(function(measure, t)) for name, function in self.functions.items()}
+        return snapshot, self.statistics(system, t, y)
+
+    def look(self, system: AbstractSystem, t: Scalar, y: Any) -> tuple[Any, dict[str, Array]]:
+        """What is looked at inside a program, of which `rows` makes records: the state, and the statistics."""
+        return y if self.tokens is None else system.cut(y, self.tokens), self.statistics(system, t, y)
+
+    def statistics(self, system: AbstractSystem, t: Scalar, y: Any) -> dict[str, Array]:
+        """The functions of the measure."""
+        measure = system.measure(y) if self.functions else None
+        return {name: jnp.asarray(function(measure, t)) for name, function in self.functions.items()}
 
     def seen(self, system: AbstractSystem) -> AbstractSystem:
         """The system of the tokens that are kept: their share of the weights, scaled to one."""
@@ -121,11 +135,17 @@ def checked_observer(sample: Any, observers: Any, system: AbstractSystem, t: Sca
 
 
 @eqx.filter_jit
+def _look(observer: Observer, system: AbstractSystem, t: Scalar, y: Any) -> Any:
+    return observer.look(system, t, y)
+
+
 def recorded(observer: Observer, system: AbstractSystem, t: Scalar, y: Any) -> Any:
-    """`observer.record`, compiled."""
-    return observer.record(system, t, y)
+    """`observer.record` of a state on the host, with a leading axis of length one."""
+    seen = _look(observer, system, t, y) if observer.functions else observer.look(system, t, y)
+    states, statistics = jax.tree.map(lambda a: np.asarray(a)[None], seen)
+    return system.snapshots(np.asarray(t)[None], states), statistics
 
 
-def stacked(rows: list[Any]) -> Any:
-    """Records along a leading axis."""
-    return jax.tree.map(lambda *a: jnp.stack(a), *rows)
+def stacked(blocks: list[Any]) -> Any:
+    """Records one block after the other, along their leading axis."""
+    return blocks[0] if len(blocks) == 1 else jax.tree.map(lambda *a: np.concatenate(a), *blocks)

@@ -16,7 +16,7 @@ from ..attention.base import AbstractField
 from ..attention.schedule import Piecewise
 from ..outcome import Ending, Outcome
 from .journal import AbstractJournal, shell_of
-from .observe import Observer, recorded, stacked
+from .observe import Observer, recorded
 from .planning import Planner
 from .system import AbstractSystem, look_at_sinkhorn
 from .trajectory import Trajectory, observed
@@ -56,9 +56,13 @@ def one_by_one(
     planner = Planner(accuracy, stats)
     y, ending, last = system.start(), Ending.REACHED, 0
     final = system.snapshot(times[0], y)
+
+    def row(system: AbstractSystem, t: Scalar, y: Any) -> Any:
+        return jax.tree.map(lambda a: a[0], recorded(observer, system, t, y))
+
     earlier = journal.resume(lambda: shell_of(whole, observer, times[0], True), (y, final, planner.state(times[0], y)))
     if earlier is None:
-        kept = [(float(times[0]), recorded(observer, system, times[0], y))]
+        kept = [(float(times[0]), row(system, times[0], y))]
     else:
         kept, (y, final, planned), note = earlier
         stats |= note["stats"]
@@ -74,13 +78,13 @@ def one_by_one(
             bar.say(planner.said)
         ending = look_at_sinkhorn(here, t, y, stats)
         new, snapshot = _layer(here, step, t, y)
-        if not system.whole(snapshot):
+        if not system.whole(jax.tree.map(lambda a: np.asarray(a)[None], snapshot)).all():
             ending = Ending.NOT_FINITE
         else:
             y, final, last = new, snapshot, last + 1
             stats["steps"] += 1
             if keep or last == count:
-                kept.append((float(after), recorded(observer, here, after, y)))
+                kept.append((float(after), row(here, after, y)))
             bar.update(last, last)
         stats["seconds"] = clock.monotonic() - began
         note = {"stats": dict(stats), "last": last, "ending": int(ending), "planner": planner.note()}
@@ -88,7 +92,7 @@ def one_by_one(
         seen = len(kept)
     stats["seconds"] = clock.monotonic() - began
     outcome = Outcome(jnp.asarray(int(ending)), times[last])
-    saved = stacked([row for _, row in kept])
+    saved = jax.tree.map(lambda *rows: jnp.asarray(np.stack(rows)), *(record for _, record in kept))
     return observed(
         observer, whole, jnp.asarray([time for time, _ in kept], times.dtype), saved, final, outcome, stats, True
     )

@@ -6,17 +6,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Int
 
 from .._types import Matrix, Points, Scalar
 from ..attention.approximate import Approximate
 from ..attention.base import AbstractField
 from ..attention.planned import usage
+from ..attention.sinkhorn import Sinkhorn
 from ..attention.solved import sinkhorn_excess
 from ..measures.cloud import PointCloud
 from ..spaces import AbstractSpace
 from .frames import AbstractFrame
-from .system import AbstractSystem
+from .system import AbstractSystem, contains
 
 # A segment ends when its plan is used up to this share.
 PLAN_END = 0.95
@@ -29,6 +30,8 @@ class ParticleSystem(AbstractSystem):
     mu: PointCloud
     space: AbstractSpace
     frame: AbstractFrame
+    count: Int[Array, ""] | None = None
+    """How many of the tokens are real, the first ones, if the cloud is padded; see `meanformer.flows.padding`."""
 
     def start(self) -> Any:
         return self.frame.start(self.mu.points)
@@ -53,17 +56,33 @@ class ParticleSystem(AbstractSystem):
         assert isinstance(self.field, Approximate)
         return usage(self.field, self.mu.with_points(self.tokens(t, y)), t) > PLAN_END
 
-    def moments_of_speed(self, t: Scalar, y: Any) -> Points:
-        return self.frame.points(self.velocity(t, y))
+    def moments_of_speed(self, t: Scalar, y: Any, velocity: Any = None) -> Points:
+        return self.frame.points(self.velocity(t, y) if velocity is None else velocity)
 
     def snapshot(self, t: Scalar, y: Any) -> tuple[Points, Matrix | None]:
         """The points in the frame, and the propagator out of it."""
         y = self.retract(y)
         return self.frame.points(y), self.frame.propagator(t, y)
 
-    def whole(self, snapshot: Any) -> bool:
+    def snapshots(self, times: np.ndarray, ys: Any) -> Any:
+        return self.frame.snapshots(times, ys)
+
+    def cut(self, y: Any, rows: Any) -> Any:
+        return (y[0][..., rows, :], *y[1:]) if isinstance(y, tuple) else y[..., rows, :]
+
+    def size_of(self, errors: Any) -> Scalar:
+        """Padding does not count."""
+        if self.count is None:
+            return super().size_of(errors)
+        first, *others = jax.tree.leaves(errors)
+        real = jnp.arange(self.mu.n) < self.count
+        squares = jnp.sum(jnp.where(real[:, None], first**2, 0)) + sum(jnp.sum(leaf**2) for leaf in others)
+        number = self.count * self.mu.d + sum(leaf.size for leaf in others)
+        return jnp.sqrt(squares / number.astype(squares.dtype))
+
+    def whole(self, snapshots: Any) -> np.ndarray:
         """The propagator may overflow while the points in the frame stay finite."""
-        return bool(np.isfinite(snapshot[0]).all())
+        return super().whole(snapshots[0])
 
     def restored(self, snapshot: Any) -> Any:
         return self.frame.state(*snapshot)
@@ -94,13 +113,7 @@ class ParticleSystem(AbstractSystem):
         return f"{self.mu.n} tokens in R^{self.mu.d}"
 
     def sinkhorn_excess(self, t: Scalar, y: Any) -> tuple[Array, Array] | None:
-        points, propagator = _snapshot(self, t, y)
+        if not any(contains(term.leaf, Sinkhorn) for term in self.field.terms(t)):
+            return None
         # Out of the frame, where the field acts.
-        return sinkhorn_excess(
-            self.field, self.mu.with_points(points if propagator is None else points @ propagator.T), t
-        )
-
-
-@eqx.filter_jit
-def _snapshot(system: ParticleSystem, t: Scalar, y: Any) -> Any:
-    return system.snapshot(t, y)
+        return sinkhorn_excess(self.field, self.mu.with_points(self.tokens(t, y)), t)

@@ -1,24 +1,25 @@
-"""A run as a sequence of segments, on the host; or as one segment per piece, under tracing."""
+"""A run as a sequence of segments, on the host; between them, progress is shown, plans are made, clocks and Sinkhorn
+problems seen to, and a journal kept.
+"""
 
 import time as clock
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
-import diffrax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from .._progress import Progress
-from .._types import Scalar
+from .._types import Scalar, is_traced
 from ..attention.approximate import Approximate
 from ..outcome import Ending, Outcome
-from .journal import AbstractJournal, shell_of
-from .observe import Observer, recorded, stacked
+from .journal import AbstractJournal, Kept, NoJournal, shell_of
+from .observe import recorded, stacked
+from .padding import padded, padded_state
 from .planning import Planner
-from .segment import Control, Segment, run_segment
-from .stop import AbstractStop
+from .stepping import Asked, Segment, Span
 from .system import AbstractSystem, look_at_sinkhorn
 from .trajectory import Trajectory, observed
 
@@ -28,6 +29,10 @@ SEGMENT_STEPS = 64
 FEWEST_STEPS = 8
 SEGMENT_SECONDS = 2.0
 PAIRS_PER_SECOND, TOKENS_PER_SECOND = 2e8, 1e6
+# Save times are padded to a power of two, if what is saved then takes no more than so many bytes.
+FEW_BYTES = 2**24
+
+Integrate = Callable[[AbstractSystem, Asked, Any, Span], Segment]
 
 
 def segment_steps(n: int, fast: bool = False) -> int:
@@ -36,177 +41,188 @@ def segment_steps(n: int, fast: bool = False) -> int:
     return min(SEGMENT_STEPS, max(FEWEST_STEPS, int(SEGMENT_SECONDS / seconds_per_step)))
 
 
-def _first_step(t0: Scalar, t1: Scalar) -> Scalar:
+def first_step(t0: Any, t1: Any) -> Any:
     """A cautious first step: error control makes it right within a few steps."""
-    return 0.01 * jnp.minimum(t1 - t0, 1)
+    smaller = jnp.minimum if is_traced(t0, t1) else np.minimum
+    return smaller(t1 - t0, 1) * 0.01
 
 
-def traced_run(
-    system: AbstractSystem,
-    pieces: list[tuple[AbstractSystem, Scalar]],
-    solver: diffrax.AbstractSolver,
-    control: Control,
-    rules: tuple[AbstractStop, ...],
-    adjoint: diffrax.AbstractAdjoint,
-    limit: int,
-    times: Array,
-    t0: Scalar,
-    observer: Observer,
-) -> Trajectory:
-    """One segment per piece, with arrays for an outcome."""
-    y, t, saved = system.start(), t0, None
-    ending = jnp.asarray(int(Ending.REACHED))
-    accepted = rejected = jnp.zeros((), int)
-    for piece, end in pieces:
-        segment = run_segment(
-            piece, solver, control, rules, adjoint, limit, y, t, end, _first_step(t, end), times, observer, traced=True
-        )
-        # A piece after a failed one does not count: its rows and its state stay as they were.
-        alive = ending == Ending.REACHED
-        looks = [piece.sinkhorn_excess(*seen) for seen in ((t, y), (segment.t, segment.y))]
-        inside = alive & (times >= t)
-        saved = segment.saved if saved is None else _choose(inside, segment.saved, saved)
-        y = _choose(alive, segment.y, y)
-        ending = jnp.where(alive, segment.ending, ending)
-        for excess in looks:
-            if excess is not None:
-                ending = jnp.where((ending == Ending.REACHED) & excess[1], int(Ending.SINKHORN_STALLED), ending)
-        accepted, rejected = accepted + segment.accepted, rejected + segment.rejected
-        t = jnp.where(alive, segment.t, t)
-    assert saved is not None
-    stats = {"steps": accepted, "rejected": rejected}
-    return observed(observer, system, times, saved, system.snapshot(t, y), Outcome(ending, t), stats, False)
-
-
-def _choose(mask: Array, new: Any, old: Any) -> Any:
-    """`new` where `mask` holds, else `old`; the mask runs along the leading axes."""
-
-    def chosen(a: Array, b: Array) -> Array:
-        return jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b)
-
-    return jax.tree.map(chosen, new, old)
-
-
-def host_run(
-    system: AbstractSystem,
-    pieces: list[tuple[AbstractSystem, Scalar]],
-    solver: diffrax.AbstractSolver,
-    control: Control,
-    rules: tuple[AbstractStop, ...],
-    limit: int,
-    times: Array,
-    t0: Scalar,
-    bar: Progress,
-    began: float,
-    seconds: float,
-    observer: Observer,
-    accuracy: Any,
-    journal: AbstractJournal,
-) -> Trajectory:
-    """Segment after segment; between them, progress is shown, plans are made, clocks and Sinkhorn problems seen to, and
-    a journal kept.
+@dataclass(frozen=True)
+class Prepared:
+    """A run that has been checked: the system, its `pieces` with their ends, who integrates them, what is looked at, and
+    the limits. `accuracy` is that of the sums over tokens; `began` is when the clock started, on which `seconds` count.
     """
-    y, t, dt, ending, number = system.start(), t0, _first_step(t0, pieces[0][1]), Ending.REACHED, 0
-    known, kept = np.asarray(times), []
-    stats: dict[str, Any] = {"steps": 0, "rejected": 0, "segments": 0}
-    planner = Planner(accuracy, stats)
-    before = t, y
 
-    def carried() -> Any:
-        # The start of the last segment is asked for at the end of a sampled run alone.
-        return t, y, dt, planner.state(t, y), None if observer.tokens is None else before
+    system: AbstractSystem
+    pieces: list[tuple[AbstractSystem, Scalar]]
+    integrate: Integrate
+    asked: Asked
+    times: np.ndarray
+    t0: Scalar
+    limit: int
+    accuracy: Any
+    began: float
+    seconds: float
 
-    earlier = journal.resume(lambda: shell_of(system, observer, t0, discrete=False), carried())
-    if earlier is None and known[0] == float(t0):
-        kept.append((float(t0), jax.tree.map(np.asarray, recorded(observer, system, t0, y))))
-    if earlier is not None:
-        kept, (t, y, dt, planned, earlier_start), note = earlier
-        before = (t, y) if earlier_start is None else earlier_start
-        stats |= note["stats"]
-        planner.restore(note["planner"], planned, lambda k: pieces[k][0])
-        number, ending = note["piece"], Ending(note["ending"])
-        began -= stats.pop("seconds", 0.0)
-        bar.update(float(t), stats["steps"])
-    seen = 0 if earlier is None else len(kept)
-    adjoint = diffrax.DirectAdjoint()
 
-    while number < len(pieces) and ending == Ending.REACHED:
-        piece, end = pieces[number]
-        planner.piece = number
-        piece = planner.fitted(piece, t, y)
-        if stats["segments"] == 0:
-            bar.say(planner.said)
-        ending = look_at_sinkhorn(piece, t, y, stats)
-        if ending != Ending.REACHED:
-            break
-        gridded, before = isinstance(piece.field, Approximate), (t, y)
-        budget = min(segment_steps(system.size, gridded), limit - stats["steps"] - stats["rejected"])
+def host_run(run: Prepared, bar: Progress, journal: AbstractJournal) -> Trajectory:
+    """Segment after segment."""
+    now = _Now(run)
+    journaled = not isinstance(journal, NoJournal)
+    if journaled:
+        now.restore(journal.resume(lambda: shell_of(run.system, run.asked.observer, run.t0, False), now.carried()))
+        bar.update(float(now.t), now.stats["steps"])
+    while now.number < len(run.pieces) and now.ending == Ending.REACHED:
+        piece, _ = run.pieces[now.number]
+        now.planner.piece = now.number
+        piece = now.planner.fitted(piece, now.t, now.y)
+        if now.stats["segments"] == 0:
+            bar.say(now.planner.said)
+        now.ending = look_at_sinkhorn(piece, now.t, now.y, now.stats)
+        if now.ending == Ending.REACHED and now.advanced(piece):
+            bar.update(float(now.t), now.stats["steps"])
+            if journaled:
+                journal.keep(now.news(), now.carried(), now.note())
+    now.stats["seconds"] = clock.monotonic() - now.began
+    return now.trajectory()
+
+
+class _Now:
+    """Where a run is: state, time and step, the piece, and the blocks of records that were kept."""
+
+    def __init__(self, run: Prepared):
+        self.run, self.began = run, run.began
+        self.t, self.y, self.dt = np.asarray(run.t0), run.system.start(), first_step(run.t0, run.pieces[0][1])
+        self.number, self.ending, self.row = 0, Ending.REACHED, 0
+        self.stats: dict[str, Any] = {"steps": 0, "rejected": 0, "segments": 0}
+        self.planner = Planner(run.accuracy, self.stats)
+        self.before = self.t, self.y
+        # Times and records, block by block, of which `seen` rows are known to the journal.
+        self.blocks: list[tuple[np.ndarray, Any]] = []
+        self.seen = 0
+        few = run.times.size * run.asked.observer.bytes(run.system) <= FEW_BYTES
+        size = 1 << (run.times.size - 1).bit_length() if few else run.times.size
+        self.times = np.concatenate([run.times, np.full(size - run.times.size, np.inf, run.times.dtype)])
+
+    @property
+    def rows(self) -> int:
+        """How many records were kept."""
+        return sum(len(times) for times, _ in self.blocks)
+
+    def advanced(self, piece: AbstractSystem) -> bool:
+        """Integrate one segment of `piece`; False if it must be done again, or no step is left."""
+        run, stats, start = self.run, self.stats, (self.t, self.y)
+        gridded = isinstance(piece.field, Approximate)
+        spent = stats["steps"] + stats["rejected"]
+        budget = min(segment_steps(run.system.size, gridded), run.limit - spent)
         if budget <= 0:
-            ending = Ending.STEP_LIMIT
-            break
-        segment = run_segment(piece, solver, control, rules, adjoint, budget, y, t, end, dt, times, observer, gridded)
-        if gridded and int(segment.ending) in (Ending.NOT_FINITE, Ending.STEP_TOO_SMALL):
+            self.ending = Ending.STEP_LIMIT
+            return False
+        asked = replace(run.asked, planned=True) if gridded else run.asked
+        wide = padded(piece, run.t0, asked)
+        span = Span(self.t, run.pieces[self.number][1], self.dt, np.asarray(budget), self.times, np.asarray(self.row))
+        segment = jax.device_get(run.integrate(wide, asked, padded_state(wide, self.y), span))
+        tried = int(segment.accepted) + int(segment.rejected)
+        ending = Ending(int(segment.ending))
+        if gridded and ending in (Ending.NOT_FINITE, Ending.STEP_TOO_SMALL):
             # Perhaps a stage left the plan: not an outcome before wider plans, and exact sums, say so too.
-            planner.widen()
-            stats["rejected"] += int(segment.accepted) + int(segment.rejected)
-            continue
-        kept += _rows(system, segment, known, float(t))
+            self.planner.widen()
+            stats["rejected"] += tried
+            return False
+        self.before = start
+        self._keep(segment)
         stats["steps"] += int(segment.accepted)
         stats["rejected"] += int(segment.rejected)
         stats["segments"] += 1
-        y, t, dt = segment.y, segment.t, segment.dt
-        bar.update(float(t), stats["steps"])
-        ending = Ending(int(segment.ending))
-        spent = stats["steps"] + stats["rejected"]
-        if (ending == Ending.STEP_LIMIT and spent < limit) or bool(segment.outgrown):
-            ending = Ending.REACHED  # the segment's own limit, or the plan's: the next one goes on
-        if ending == Ending.REACHED and bool(segment.reached):
-            ending, number = look_at_sinkhorn(piece, t, y, stats), number + 1
-            dt = dt if number == len(pieces) else _first_step(t, pieces[number][1])
-        elif ending == Ending.REACHED and clock.monotonic() - began > seconds:
-            ending = Ending.STOPPED
-        stats["seconds"] = clock.monotonic() - began
-        note = {"stats": dict(stats), "piece": number, "ending": int(ending), "planner": planner.note()}
-        journal.keep(kept[seen:], carried(), note)
-        seen = len(kept)
-    stats["seconds"] = clock.monotonic() - began
-    return _assemble(system, kept, t0, t, y, ending, stats, observer, before)
+        self.t, self.dt = segment.t, segment.dt
+        self.y = segment.y if wide is piece else run.system.cut(segment.y, slice(run.system.size))
+        if (ending == Ending.STEP_LIMIT and spent + tried < run.limit) or segment.outgrown:
+            self.ending = Ending.REACHED  # the segment's own limit, or the plan's: the next one goes on
+            if clock.monotonic() - self.began > run.seconds:
+                self.ending = Ending.STOPPED
+        elif ending == Ending.REACHED:
+            self.ending, self.number = look_at_sinkhorn(piece, self.t, self.y, stats), self.number + 1
+            if self.number < len(run.pieces):
+                self.dt = first_step(self.t, np.asarray(run.pieces[self.number][1]))
+        else:
+            self.ending = ending
+        stats["seconds"] = clock.monotonic() - self.began
+        return True
+
+    def _keep(self, segment: Segment) -> None:
+        """Keep what a segment saved, up to where it is finite."""
+        system, times = self.run.system, self.run.times
+        rows = slice(self.row, min(int(segment.row), times.size))
+        self.row = rows.stop
+        if rows.stop > rows.start:
+            states, statistics = jax.tree.map(lambda a: a[rows], segment.saved)
+            if self.run.asked.observer.tokens is None:
+                states = system.cut(states, slice(system.size))
+            states = system.snapshots(times[rows], states)
+            whole = system.whole(states)
+            block = times[rows], (states, statistics)
+            self.blocks.append(block if whole.all() else jax.tree.map(lambda a: a[whole], block))
+
+    def carried(self) -> Any:
+        """The state from which another process goes on."""
+        # The start of the last segment is asked for at the end of a sampled run alone.
+        before = None if self.run.asked.observer.tokens is None else self.before
+        return self.t, self.y, self.dt, self.planner.state(self.t, self.y), before
+
+    def note(self) -> dict[str, Any]:
+        """What else it needs to know."""
+        stats = dict(self.stats)
+        return {"stats": stats, "piece": self.number, "ending": int(self.ending), "planner": self.planner.note()}
+
+    def news(self) -> list[tuple[float, Any]]:
+        """The records that the journal has not seen, row by row."""
+        blocks, self.seen = self.blocks[self.seen :], len(self.blocks)
+        return [
+            (float(time), jax.tree.map(lambda a, k=k: a[k], records))
+            for times, records in blocks
+            for k, time in enumerate(times)
+        ]
+
+    def restore(self, kept: Kept | None) -> None:
+        """Go on where another process was, if there was one."""
+        if kept is None:
+            return
+        rows, (self.t, self.y, self.dt, planned, before), note = kept
+        self.before = (self.t, self.y) if before is None else before
+        self.stats |= note["stats"]
+        self.planner.restore(note["planner"], planned, lambda k: self.run.pieces[k][0])
+        self.number, self.ending = note["piece"], Ending(note["ending"])
+        self.began -= self.stats.pop("seconds", 0.0)
+        self.row = int(np.searchsorted(self.run.times, float(self.t), side="right"))
+        if rows:
+            records = jax.tree.map(lambda *a: np.stack(a), *(row for _, row in rows))
+            self.blocks.append((np.array([time for time, _ in rows], self.run.times.dtype), records))
+        self.seen = len(self.blocks)
+
+    def trajectory(self) -> Trajectory:
+        """The run up to where it is resolved; one that ended between save times keeps its last state too."""
+        system, observer, dtype = self.run.system, self.run.asked.observer, self.run.times.dtype
+
+        def add(t: Any, y: Any) -> None:
+            self.blocks.append((np.asarray(t, dtype)[None], recorded(observer, system, t, y)))
+
+        final = _snapshot(system, self.t, self.y)
+        whole = system.whole(final).all()
+        if self.ending != Ending.REACHED and whole and (not self.blocks or self.t > self.blocks[-1][0][-1]):
+            add(self.t, self.y)
+        if not self.blocks:  # not even the first save time is resolved: the start is
+            add(self.run.t0, system.start())
+        saved = stacked([records for _, records in self.blocks])
+        if not whole:  # of a sampled run the start of the last segment is the last whole state that is known
+            final = _snapshot(system, *self.before)
+            if observer.tokens is None:
+                final = jax.tree.map(lambda a: a[-1:], saved[0])
+        times = np.concatenate([times for times, _ in self.blocks])
+        times, saved, final, t = jax.device_put((times, saved, jax.tree.map(lambda a: a[0], final), self.t))
+        outcome = Outcome(jax.device_put(np.asarray(int(self.ending))), t)
+        return observed(observer, system, times, saved, final, outcome, self.stats, False)
 
 
-def _rows(system: AbstractSystem, segment: Segment, known: np.ndarray, start: float) -> list[tuple[float, Any]]:
-    """What a segment saved, up to where it is resolved."""
-    saved = jax.tree.map(np.asarray, segment.saved)
-    inside = np.flatnonzero((known > start) & (known <= float(segment.t)))
-    rows = [(float(known[i]), jax.tree.map(lambda a, i=i: a[i].copy(), saved)) for i in inside]
-    return [(time, row) for time, row in rows if system.whole(row[0])]
-
-
-@eqx.filter_jit
-def _saved(system: AbstractSystem, t: Scalar, y: Any) -> Any:
-    return system.snapshot(t, y)
-
-
-def _assemble(
-    system: AbstractSystem,
-    kept: list[tuple[float, Any]],
-    t0: Scalar,
-    t: Scalar,
-    y: Any,
-    ending: Ending,
-    stats: dict[str, Any],
-    observer: Observer,
-    before: tuple[Scalar, Any],
-) -> Trajectory:
-    """The trajectory up to where it is resolved; a run that ended between save times keeps its last state too."""
-    final = jax.tree.map(np.asarray, _saved(system, t, y))
-    whole = system.whole(final)
-    if ending != Ending.REACHED and whole and (not kept or float(t) > kept[-1][0]):
-        kept.append((float(t), jax.tree.map(np.asarray, recorded(observer, system, t, y))))
-    if not kept:  # not even the first save time is resolved: the start is
-        kept.append((float(t0), jax.tree.map(np.asarray, recorded(observer, system, t0, system.start()))))
-    if not whole:  # of a sampled run the start of the last segment is the last whole state that is known
-        final = kept[-1][1][0] if observer.tokens is None else jax.tree.map(np.asarray, _saved(system, *before))
-    saved = stacked([row for _, row in kept])
-    times = jnp.asarray([time for time, _ in kept], t.dtype)
-    outcome = Outcome(jnp.asarray(int(ending)), t)
-    return observed(observer, system, times, saved, jax.tree.map(jnp.asarray, final), outcome, stats, False)
+def _snapshot(system: AbstractSystem, t: Any, y: Any) -> Any:
+    """What is kept of a state, with a leading axis of length one."""
+    return system.snapshots(np.asarray(t)[None], jax.tree.map(lambda a: np.asarray(a)[None], y))

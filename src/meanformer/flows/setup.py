@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -23,8 +22,9 @@ from .densities import DensitySystem
 from .frames import Original, Rescaled
 from .gaussians import GaussianSystem
 from .particles import ParticleSystem
-from .segment import Control
-from .system import AbstractSystem
+from .solvers import NAMES, estimates_errors
+from .stepping import Control
+from .system import AbstractSystem, contains
 
 
 def checked_system(
@@ -47,7 +47,7 @@ def checked_system(
         refuse_for_gaussians(space, frame)
         return GaussianSystem(field, measure), t0, t1
     if isinstance(measure, Density):
-        if _contains((field, [piece.terms(t0) for piece in pieces_of(field)]), Hardmax):
+        if contains((field, [piece.terms(t0) for piece in pieces_of(field)]), Hardmax):
             checks.refuse(
                 "hardmax looks at the edge of the support, where a density on a grid has none",
                 got="Hardmax and a Density",
@@ -137,7 +137,7 @@ def _checked_end(t1: Any, measure: Any) -> Scalar:
 
 def checked_control(
     system: AbstractSystem,
-    solver: diffrax.AbstractSolver,
+    solver: Any,
     rtol: Any,
     atol: Any,
     step: Any,
@@ -176,14 +176,14 @@ def checked_control(
     atol = checks.positive(default_atol if atol is None else atol, "atol", "1e-9 is the default")
     if step is not None:
         step = cast(checks.positive(step, "step", "give the length of each step, e.g. step=0.01"), dtype)
-    elif not isinstance(solver, diffrax.AbstractAdaptiveSolver):
+    elif not estimates_errors(solver):
         checks.refuse(
             "this solver has no error estimate",
-            got=f"{type(solver).__name__} without a step",
+            got=f"{NAMES.get(solver) if isinstance(solver, str) else type(solver).__name__} without a step",
             expected="step=..., or a solver with error control",
             remedy="flow(..., step=0.01), or solver='tsit5'",
         )
-    elif _contains((system.field, [piece.terms(t0) for piece in pieces_of(system.field)]), Hardmax):
+    elif contains((system.field, [piece.terms(t0) for piece in pieces_of(system.field)]), Hardmax):
         name = type(system.field).__name__
         checks.refuse(
             "hardmax is discontinuous: error control fails on it",
@@ -213,12 +213,6 @@ def checked_rtol(rtol: Any, digits: Any) -> Scalar:
             remedy="loosen rtol, or pass float64 tokens: points.astype('float64')",
         )
     return rtol
-
-
-def _contains(tree: Any, kind: type) -> bool:
-    """Whether a field has a part of this kind, at any depth."""
-    nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, kind))
-    return any(isinstance(node, kind) for node in nodes)
 
 
 def schedule_is_traced(field: AbstractField, t0: Scalar) -> bool:

@@ -6,7 +6,7 @@ Any function `(mu, t) -> bool` (written with `jax.numpy`) is a rule too: `flow(.
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -39,6 +39,11 @@ class AbstractStop(eqx.Module):
     ```
     """
 
+    by_weight: ClassVar[bool] = False
+    """Whether tokens of weight zero never matter to the rule. Then clouds may be padded with such tokens, and the number
+    of tokens does not compile the run again.
+    """
+
     @abc.abstractmethod
     def __call__(self, mu: PointCloud | Gaussian | Density, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
         r"""Whether to stop, an array of shape `()`.
@@ -64,6 +69,7 @@ class Stationary(AbstractStop):
     ```
     """
 
+    by_weight: ClassVar[bool] = True
     speed: Scalar
     """The speed below which a run stops."""
 
@@ -93,6 +99,7 @@ class RadiusAbove(AbstractStop):
     ```
     """
 
+    by_weight: ClassVar[bool] = True
     radius: Scalar
     """The radius $R$ of the ball."""
 

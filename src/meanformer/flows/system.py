@@ -37,12 +37,27 @@ class AbstractSystem(eqx.Module):
         """The measure of a state, in the frame."""
 
     @abc.abstractmethod
-    def moments_of_speed(self, t: Scalar, y: Any) -> Any:
-        """What `Stationary` looks at: velocities of the tokens, or of the moments."""
+    def moments_of_speed(self, t: Scalar, y: Any, velocity: Any = None) -> Any:
+        """What `Stationary` looks at: velocities of the tokens, or of the moments; `velocity` is that of the state, if
+        it is known.
+        """
 
     @abc.abstractmethod
     def snapshot(self, t: Scalar, y: Any) -> Any:
         """What is kept of a state."""
+
+    def snapshots(self, times: np.ndarray, ys: Any) -> Any:
+        """The snapshots of states of the run, stacked along a leading axis, on the host."""
+        return ys
+
+    def cut(self, y: Any, rows: Any) -> Any:
+        """The state of some of the tokens."""
+        return y
+
+    def size_of(self, errors: Any) -> Scalar:
+        """The root mean square of numbers like those of a state."""
+        leaves = jax.tree.leaves(errors)
+        return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in leaves) / sum(leaf.size for leaf in leaves))
 
     @abc.abstractmethod
     def restored(self, snapshot: Any) -> Any:
@@ -75,9 +90,10 @@ class AbstractSystem(eqx.Module):
         """The state brought back to its space, after a step."""
         return y
 
-    def whole(self, snapshot: Any) -> bool:
-        """Whether the measure of a snapshot is finite."""
-        return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(snapshot))
+    def whole(self, snapshots: Any) -> np.ndarray:
+        """Whether the measures of snapshots, stacked along a leading axis, are finite: one answer each."""
+        finite = [np.isfinite(leaf).reshape(len(leaf), -1).all(1) for leaf in jax.tree.leaves(snapshots)]
+        return np.logical_and.reduce(finite)
 
     def between(self, times: Array, saved: Any, k: Any, t: Scalar, fitted: Fitted = lambda system, t, y: system) -> Any:
         """The state at `t`, from the states and velocities at save times `k` and `k + 1`; `fitted` gives the system
@@ -114,6 +130,11 @@ def look_at_sinkhorn(piece: AbstractSystem, t: Scalar, y: Any, stats: dict[str, 
         return Ending.REACHED
     stats["sinkhorn_error"] = max(stats.get("sinkhorn_error", 0.0), float(excess[0]))
     return Ending.SINKHORN_STALLED if bool(excess[1]) else Ending.REACHED
+
+
+def contains(tree: Any, kind: type) -> bool:
+    """Whether a field has a part of this kind, at any depth."""
+    return any(isinstance(node, kind) for node in jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, kind)))
 
 
 def is_finite(tree: Any) -> Bool[Array, ""]:

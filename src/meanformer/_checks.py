@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._types import as_array, is_traced
+from ._types import as_array, default_float, is_traced
 
 
 class InputError(ValueError):
@@ -89,11 +89,11 @@ def to_array(value: Any, name: str, kind: str = "an array of real numbers") -> A
         remedy = f"convert {name} with .astype(float) if 0 and 1 are what you mean"
         refuse(f"{name} must be numbers, not truth values", got=f"dtype {array.dtype}", expected=kind, remedy=remedy)
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        array = as_array(array, jnp.zeros(()).dtype)
+        array = as_array(array, default_float())
     return array
 
 
-def known(*arrays: Array) -> bool:
+def known(*arrays: Any) -> bool:
     """Whether the values are known now, and so can be checked.
 
     Checks compute with NumPy: under `jit` JAX traces even what is known.
@@ -101,7 +101,7 @@ def known(*arrays: Array) -> bool:
     return not is_traced(arrays)
 
 
-def finite(array: Array, name: str) -> Array:
+def finite(array: Any, name: str) -> Any:
     """Refuse NaN and infinity."""
     if known(array) and not np.isfinite(np.asarray(array)).all():
         values = np.asarray(array)
@@ -162,6 +162,13 @@ def scalar(value: Any, name: str) -> Array:
             remedy=f"pass one number as {name}",
         )
     return finite(array, name)
+
+
+def number(value: Any, name: str) -> Any:
+    """A finite number for use on the host: one of Python's becomes an array of NumPy, which costs next to nothing."""
+    if type(value) in (int, float) and np.isfinite(value):
+        return np.asarray(value, default_float())
+    return scalar(value, name)
 
 
 def positive(value: Any, name: str, remedy: str) -> Array:
@@ -259,8 +266,14 @@ def available_memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+# Bytes that are there on any machine.
+LITTLE = 2**24
+
+
 def fits_in_memory(what: str, nbytes: float | int, remedy: str) -> None:
     """Refuse an allocation that the machine cannot hold."""
+    if nbytes < LITTLE:
+        return
     available = available_memory()
     if nbytes > 0.9 * available:
         refuse(

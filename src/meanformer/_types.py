@@ -17,11 +17,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 AnyArray: TypeAlias = Array | np.ndarray
 Points: TypeAlias = Float[AnyArray, "*batch n d"]
 Weights: TypeAlias = Float[AnyArray, "*batch n"]
-Tokens: TypeAlias = Float[Array, "n d"]
-Queries: TypeAlias = Float[Array, "m d"]
-Matrix: TypeAlias = Float[Array, "rows columns"]
-Vector: TypeAlias = Float[Array, " size"]
-Scalar: TypeAlias = Float[AnyArray, ""]
+Tokens: TypeAlias = Float[AnyArray, "n d"]
+Queries: TypeAlias = Float[AnyArray, "m d"]
+Matrix: TypeAlias = Float[AnyArray, "rows columns"]
+Vector: TypeAlias = Float[AnyArray, " size"]
+Scalar: TypeAlias = Float[AnyArray, ""] | np.floating
 Key: TypeAlias = PRNGKeyArray
 
 T = TypeVar("T")
@@ -32,22 +32,49 @@ def is_traced(*trees: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
+def default_float() -> np.dtype:
+    """The dtype of numbers that come without one."""
+    return jax.dtypes.canonicalize_dtype(float)
+
+
 def as_array(value: Any, dtype: Any = None) -> Array:
     """`value` as an array; numbers that are known stay known under `jit`, so that they can still be checked."""
+    if isinstance(value, jax.Array) and _is_of(value, dtype):
+        return value
     with nullcontext() if is_traced(value) else jax.ensure_compile_time_eval():
         return jnp.asarray(value, dtype)
 
 
 def _is_floating(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
+    dtype = getattr(leaf, "dtype", None)
+    return dtype is not None and (dtype.kind == "f" or jnp.issubdtype(dtype, jnp.floating))
+
+
+def _is_of(leaf: Any, dtype: Any) -> bool:
+    """Whether an array has a dtype, and is meant to have it: numbers of Python have theirs only weakly."""
+    return leaf.dtype == dtype and not getattr(leaf, "weak_type", False)
 
 
 def common_dtype(*trees: Any) -> Any:
     """The widest floating dtype among the array leaves of `trees` (the default float if there is none)."""
     dtypes = {leaf.dtype for leaf in jax.tree.leaves(trees) if _is_floating(leaf)}
-    return max(dtypes, key=lambda t: jnp.finfo(t).bits) if dtypes else jnp.zeros(()).dtype
+    if len(dtypes) == 1:
+        return dtypes.pop()
+    return max(dtypes, key=lambda t: jnp.finfo(t).bits) if dtypes else default_float()
 
 
 def cast(tree: T, dtype: Any) -> T:
     """`tree` with every floating array leaf in `dtype`."""
+    if all(_is_of(leaf, dtype) for leaf in jax.tree.leaves(tree) if _is_floating(leaf)):
+        return tree
     return jax.tree.map(lambda a: as_array(a, dtype) if _is_floating(a) else a, tree)
+
+
+def wider(a: Any, b: Any) -> Any:
+    """The wider one of two floating dtypes."""
+    return a if a == b else max(a, b, key=lambda t: jnp.finfo(t).bits)
+
+
+def as_host(value: Any, dtype: Any) -> Any:
+    """A number as an array of NumPy, unless it is traced."""
+    return cast(value, dtype) if is_traced(value) else np.asarray(value, dtype)

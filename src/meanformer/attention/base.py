@@ -20,7 +20,7 @@ from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from .closure import Closure, check_closure, closure_of, refuse_closure
 from .lipschitz import Lipschitz
-from .view import Term, View, as_cloud, compose
+from .view import Term, View, as_cloud, compose, one
 
 
 class AbstractField(eqx.Module):
@@ -189,7 +189,7 @@ class AbstractLeaf(AbstractField):
         return self.closure(gaussian)[1] @ gaussian.factor
 
     def terms(self, t: Scalar) -> tuple[Term, ...]:
-        return (Term(jnp.ones((), common_dtype(self)), self),)
+        return (Term(one(common_dtype(self)), self),)
 
 
 class AbstractNormed(AbstractLeaf):

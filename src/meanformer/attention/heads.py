@@ -17,7 +17,7 @@ from .base import AbstractField
 from .hardmax import Hardmax
 from .kernel import AbstractAttention
 from .softmax import Softmax
-from .view import Term, View, compose
+from .view import Term, View, compose, one
 
 # Up to so many tokens all heads are computed at once.
 FEW_TOKENS = 2048
@@ -197,7 +197,7 @@ class MultiHead(AbstractField):
         return first
 
     def terms(self, t: Scalar) -> tuple[Term, ...]:
-        outputs = [jnp.ones((), common_dtype(self))] * len(self.heads) if self.W is None else self.W
+        outputs = [one(common_dtype(self))] * len(self.heads) if self.W is None else self.W
         return tuple(
             term._replace(left=compose(W, term.left))
             for head, W in zip(self.heads, outputs, strict=True)

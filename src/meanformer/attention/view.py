@@ -1,8 +1,10 @@
 """How queries see a measure, and the terms of which every field is a sum."""
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -79,6 +81,13 @@ def as_cloud(mu: Any) -> Any:
     return mu.cloud() if isinstance(mu, Density) else mu
 
 
+@lru_cache
+def one(dtype: Any) -> Array:
+    """The number 1, made once for each dtype."""
+    with jax.ensure_compile_time_eval():
+        return jnp.ones((), dtype)
+
+
 class Term(NamedTuple):
     """One leaf of a field: `left` (a number or a matrix) times `leaf`, under a mask if `causal`, with its own `sums` if
     there are any.
@@ -97,11 +106,11 @@ class Term(NamedTuple):
         return View(outer.s, causal, prefix, sums)
 
 
-def act(left: Array, velocity: Float[Array, "m v"]) -> Float[Array, "m d"]:
+def act(left: Any, velocity: Any) -> Any:
     """`left` (a number or a matrix) applied to each row."""
     return left * velocity if left.ndim == 0 else velocity @ left.T
 
 
-def compose(outer: Array, inner: Array) -> Array:
+def compose(outer: Any, inner: Any) -> Any:
     """The product of two left factors, each a number or a matrix."""
     return outer * inner if 0 in (outer.ndim, inner.ndim) else outer @ inner

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import PyTree
 
-from ..rosenbrock import H, rodas5p_between, rodas5p_step
+from ..rosenbrock import H, rodas5p_step
 
 
 class _Rodas5PInterpolation(diffrax.AbstractLocalInterpolation):

@@ -261,7 +261,7 @@ def _density_flow(
     limit = checks.whole(100_000 if max_steps is None else max_steps, "max_steps")
     progress = None if progress is None else checks.flag(progress, "progress")
     system = DensitySystem(field, covering(field, rho, t0, t1))
-    times = with_breaks(resolve_save(save, t0, t1, system.state_bytes), field, t0, t1)
+    times = jnp.asarray(with_breaks(resolve_save(save, t0, t1, system.state_bytes), field, t0, t1))
     finished = book.begin("flow", *call)
     if finished is not None:
         return finished

@@ -8,11 +8,10 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._lapack import expm, expm_on_host
-from .._types import Matrix, Points, Scalar
+from .._types import Matrix, Points, Scalar, is_traced
 from ..attention.base import AbstractField
 from ..attention.kernel import AbstractAttention
 from ..attention.schedule import is_constant
@@ -20,9 +19,9 @@ from ..attention.view import View, act
 from ..measures.cloud import PointCloud
 
 
-def value_matrix(field: AbstractField, t: Scalar) -> Float[Array, "d d"]:
+def value_matrix(field: AbstractField, t: Scalar) -> Matrix:
     r"""The matrix $V(t)$ of the field's linear part, $\sum_hL_hV_h$ over its heads."""
-    total: Array | None = None
+    total: Any = None
     for term in field.terms(t):
         if term.leaf.linear_part is None:
             checks.refuse(
@@ -31,7 +30,10 @@ def value_matrix(field: AbstractField, t: Scalar) -> Float[Array, "d d"]:
                 expected="attention kinds, MultiHead, Causal, Affine, and sums of them",
                 remedy="run this field in the original frame (leave out frame=)",
             )
-        V = act(term.left, term.leaf.linear_part[0].T).T
+        left, V = term.left, term.leaf.linear_part[0]
+        if not is_traced(left, V):  # on the host nothing is compiled for it
+            left, V = np.asarray(left), np.asarray(V)
+        V = act(left, V.T).T
         total = V if total is None else total + V
     assert total is not None
     return total
@@ -100,6 +102,11 @@ class ConstantRescaled(AbstractFrame):
     V: Matrix
     t0: Scalar
 
+    def _exponential(self, time: Any) -> Matrix:
+        r"""$e^{tV}$; on the host nothing is compiled for it."""
+        X = time * self.V
+        return expm(X) if is_traced(X) else expm_on_host(np.asarray(X))
+
     def start(self, points: Points) -> Any:
         return points
 
@@ -107,7 +114,7 @@ class ConstantRescaled(AbstractFrame):
         return y
 
     def original(self, t: Scalar, y: Any) -> Points:
-        return y @ expm((t - self.t0) * self.V).T
+        return y @ self._exponential(t - self.t0).T
 
     def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:
         x = self.original(t, y)
@@ -119,13 +126,13 @@ class ConstantRescaled(AbstractFrame):
             values = y @ self.V.T
             bias = terms[0].leaf.maps.value_bias
             if bias is not None:
-                values = values + terms[0].left * (expm((self.t0 - t) * self.V) @ bias)[None]
+                values = values + terms[0].left * (self._exponential(self.t0 - t) @ bias)[None]
             return terms[0].leaf.mix(seen, x, values, terms[0].view(view)) - y @ self.V.T
-        back = expm((self.t0 - t) * self.V)
+        back = self._exponential(self.t0 - t)
         return (field.evaluate(seen, x, t, view) - x @ self.V.T) @ back.T
 
     def propagator(self, t: Scalar, y: Any) -> Matrix | None:
-        return expm((t - self.t0) * self.V)
+        return self._exponential(t - self.t0)
 
     def snapshots(self, times: np.ndarray, ys: Any) -> tuple[Any, Any]:
         return ys, expm_on_host((times - np.asarray(self.t0))[:, None, None] * np.asarray(self.V))

@@ -4,14 +4,12 @@ Padding repeats the last token with weight zero: it moves along, and nobody sees
 weights must leave it out (`ParticleSystem.size_of`), so a cloud is padded only where all that looks at it is ours.
 """
 
-from functools import lru_cache
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 
 from .._types import Scalar
+from ..attention.facts import facts_of
 from ..spaces import AbstractSpace
 from .particles import ParticleSystem
 from .stepping import Asked
@@ -33,15 +31,9 @@ def padded(system: AbstractSystem, t0: Scalar, asked: Asked) -> AbstractSystem:
     if not isinstance(system, ParticleSystem) or asked.planned or not _hides_padding(system, t0, asked):
         return system
     mu, size = system.mu, padded_size(system.mu.n)
-    points, weights = np.asarray(mu.points), np.asarray(mu.weights)
-    positions = None if mu.positions is None else np.asarray(mu.positions)
-    cloud = eqx.tree_at(
-        lambda m: (m.points, m.weights, m.positions),
-        mu,
-        (_longer(points, size), _longer(weights, size, 0), None if positions is None else _longer(positions, size)),
-        is_leaf=lambda leaf: leaf is None,
-    )
-    return eqx.tree_at(lambda s: (s.mu, s.count), system, (cloud, np.asarray(mu.n)), is_leaf=lambda leaf: leaf is None)
+    positions = None if mu.positions is None else _longer(np.asarray(mu.positions), size)
+    cloud = mu.unchecked(_longer(np.asarray(mu.points), size), _longer(np.asarray(mu.weights), size, 0), positions)
+    return ParticleSystem(system.field, cloud, system.space, system.frame, np.asarray(mu.n))
 
 
 def padded_state(system: AbstractSystem, y: Any) -> Any:
@@ -61,19 +53,9 @@ def _longer(array: np.ndarray, size: int, value: Any = None) -> np.ndarray:
 
 def _hides_padding(system: ParticleSystem, t0: Scalar, asked: Asked) -> bool:
     """Whether all that looks at the tokens goes by their weights."""
-    terms = jax.tree.structure(system.field.terms(t0))
     return (
-        all(rule.by_weight for rule in asked.rules)
+        facts_of(system.field, t0).ours
+        and all(rule.by_weight for rule in asked.rules)
         and asked.observer.by_weight
         and type(system.space).__module__ == AbstractSpace.__module__
-        and _all_from("meanformer.attention.", terms)
     )
-
-
-@lru_cache(256)
-def _all_from(package: str, structure: Any) -> bool:
-    """Whether all classes in a tree, other than containers, are from a package."""
-    data = structure.node_data()
-    kind = None if data is None else data[0]
-    known = kind in (None, tuple, list, dict, type(None)) or kind.__module__.startswith(package)
-    return known and all(_all_from(package, child) for child in structure.children())

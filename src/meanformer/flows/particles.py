@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from .._types import Matrix, Points, Scalar
+from .._types import AnyArray, Matrix, Points, Scalar
 from ..attention.approximate import Approximate
 from ..attention.base import AbstractField
+from ..attention.facts import facts_of
 from ..attention.planned import usage
-from ..attention.sinkhorn import Sinkhorn
 from ..attention.solved import sinkhorn_excess
 from ..measures.cloud import PointCloud
 from ..spaces import AbstractSpace
 from .frames import AbstractFrame
-from .system import AbstractSystem, contains
+from .system import AbstractSystem
 
 # A segment ends when its plan is used up to this share.
 PLAN_END = 0.95
@@ -30,7 +30,7 @@ class ParticleSystem(AbstractSystem):
     mu: PointCloud
     space: AbstractSpace
     frame: AbstractFrame
-    count: Int[Array, ""] | None = None
+    count: Int[AnyArray, ""] | None = None
     """How many of the tokens are real, the first ones, if the cloud is padded; see `meanformer.flows.padding`."""
 
     def start(self) -> Any:
@@ -113,7 +113,7 @@ class ParticleSystem(AbstractSystem):
         return f"{self.mu.n} tokens in R^{self.mu.d}"
 
     def sinkhorn_excess(self, t: Scalar, y: Any) -> tuple[Array, Array] | None:
-        if not any(contains(term.leaf, Sinkhorn) for term in self.field.terms(t)):
+        if not facts_of(self.field, t).solves:
             return None
         # Out of the frame, where the field acts.
         return sinkhorn_excess(self.field, self.mu.with_points(self.tokens(t, y)), t)

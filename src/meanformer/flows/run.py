@@ -4,7 +4,7 @@ problems seen to, and a journal kept.
 
 import time as clock
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -43,8 +43,9 @@ def segment_steps(n: int, fast: bool = False) -> int:
 
 def first_step(t0: Any, t1: Any) -> Any:
     """A cautious first step: error control makes it right within a few steps."""
-    smaller = jnp.minimum if is_traced(t0, t1) else np.minimum
-    return smaller(t1 - t0, 1) * 0.01
+    if is_traced(t0, t1):
+        return 0.01 * jnp.minimum(t1 - t0, 1)
+    return np.asarray(0.01 * np.minimum(np.subtract(t1, t0), 1))
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class _Now:
         if budget <= 0:
             self.ending = Ending.STEP_LIMIT
             return False
-        asked = replace(run.asked, planned=True) if gridded else run.asked
+        asked = run.asked._replace(planned=True) if gridded else run.asked
         wide = padded(piece, run.t0, asked)
         span = Span(self.t, run.pieces[self.number][1], self.dt, np.asarray(budget), self.times, np.asarray(self.row))
         segment = jax.device_get(run.integrate(wide, asked, padded_state(wide, self.y), span))

@@ -5,10 +5,10 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from .. import _checks as checks
-from .._types import Scalar, cast
+from .._types import AnyArray, Scalar, cast, is_traced
 
 DEFAULT_COUNT = 101
 # By default a run keeps no more than this many bytes of states (and never fewer than two states).
@@ -21,16 +21,18 @@ class SaveTimes(eqx.Module):
     count: int = eqx.field(static=True)
     first: Scalar | None
 
-    def resolve(self, t0: Scalar, t1: Scalar) -> Float[Array, " times"]:
+    def resolve(self, t0: Scalar, t1: Scalar) -> Float[AnyArray, " times"]:
         """The times, from t0 to t1."""
-        unit = jnp.linspace(0, 1, self.count, dtype=t0.dtype)
+        traced = is_traced(t0, t1, self.first)
+        xp: Any = jnp if traced else np
+        t0, t1 = xp.asarray(t0), xp.asarray(t1)
         if self.first is None:
-            times = t0 + (t1 - t0) * unit
+            times = t0 + (t1 - t0) * xp.linspace(0, 1, self.count, dtype=t0.dtype)
         else:
-            first = self.first.astype(t0.dtype)
-            inner = first * jnp.exp(jnp.log((t1 - t0) / first) * jnp.linspace(0, 1, self.count - 1, dtype=t0.dtype))
-            times = jnp.concatenate([t0[None], t0 + inner])
-        return times.at[-1].set(t1)
+            first = xp.asarray(self.first, t0.dtype)
+            unit = xp.linspace(0, 1, self.count - 1, dtype=t0.dtype)
+            times = xp.concatenate([t0[None], t0 + first * xp.exp(xp.log((t1 - t0) / first) * unit)])
+        return xp.concatenate([times[:-1], t1[None]])
 
 
 def linear_times(count: int) -> SaveTimes:
@@ -70,7 +72,7 @@ def _check_size(count: int, state_bytes: int) -> None:
     )
 
 
-def resolve_save(save: Any, t0: Scalar, t1: Scalar, state_bytes: int) -> Float[Array, " times"]:
+def resolve_save(save: Any, t0: Scalar, t1: Scalar, state_bytes: int) -> Float[AnyArray, " times"]:
     """The save times that the user's `save` means."""
     if save is None:
         save = max(2, min(DEFAULT_COUNT, DEFAULT_BYTES // state_bytes))

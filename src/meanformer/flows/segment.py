@@ -11,8 +11,8 @@ from jaxtyping import Array
 from .._types import Scalar
 from ..outcome import Ending
 from ..spaces import Euclidean
-from .particles import ParticleSystem
 from .diffrax_solvers import Retracting
+from .particles import ParticleSystem
 from .stepping import Asked, Control, Segment, Span
 from .stop import AbstractStop
 from .system import AbstractSystem, is_finite

@@ -6,14 +6,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from .. import _checks as checks
-from .._types import Scalar, as_array, cast, common_dtype, is_traced
+from .._types import Scalar, as_array, as_host, cast, common_dtype, is_traced, wider
 from ..attention.base import AbstractField
-from ..attention.hardmax import Hardmax
+from ..attention.facts import check_moves, facts_of
 from ..attention.planned import Plan, checked_accuracy
-from ..attention.schedule import Piecewise, Scheduled, breaks_of, check_velocity, frozen, pieces_of
+from ..attention.schedule import Piecewise, Scheduled, breaks_of, frozen, pieces_of
 from ..attention.solved import check_masked_sinkhorn
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
@@ -24,14 +23,14 @@ from .gaussians import GaussianSystem
 from .particles import ParticleSystem
 from .solvers import NAMES, estimates_errors
 from .stepping import Control
-from .system import AbstractSystem, contains
+from .system import AbstractSystem
 
 
 def checked_system(
     field: Any, measure: Any, t0: Any, t1: Any, space: Any, frame: Any
 ) -> tuple[AbstractSystem, Scalar, Scalar]:
     """The system that moves, and its time span, in one dtype."""
-    t0, t1 = checks.scalar(t0, "t0"), _checked_end(t1, measure)
+    t0, t1 = checks.number(t0, "t0"), _checked_end(t1, measure)
     if not is_traced(t0, t1) and not float(t1) > float(t0):
         checks.refuse(
             "a flow runs forward in time",
@@ -40,14 +39,14 @@ def checked_system(
             remedy="swap them; to go backwards, flow the field -1.0 * field",
         )
     field = _as_field(field, t0, t1)
-    check_velocity(field, measure, t0)
-    dtype = common_dtype(field, [piece.terms(t0) for piece in pieces_of(field)], measure)
+    facts = check_moves(field, measure, t0)
+    dtype = wider(facts.dtype, common_dtype(measure))
     field, measure, t0, t1 = cast((field, measure, t0, t1), dtype)
     if isinstance(measure, Gaussian):
         refuse_for_gaussians(space, frame)
         return GaussianSystem(field, measure), t0, t1
     if isinstance(measure, Density):
-        if contains((field, [piece.terms(t0) for piece in pieces_of(field)]), Hardmax):
+        if facts.discontinuous:
             checks.refuse(
                 "hardmax looks at the edge of the support, where a density on a grid has none",
                 got="Hardmax and a Density",
@@ -55,7 +54,7 @@ def checked_system(
                 remedy="use tokens, or mf.Softmax with a small tau",
             )
         return DensitySystem(field, measure), t0, t1
-    for piece in pieces_of(field):
+    for piece in pieces_of(field) if facts.solves else ():
         check_masked_sinkhorn(piece, measure, t0)
     space = resolve_space(space, measure.points)
     if frame is not None and not isinstance(frame, Rescaled):
@@ -122,6 +121,8 @@ def known_span(t0: Scalar, t1: Scalar) -> None:
 
 
 def _checked_end(t1: Any, measure: Any) -> Scalar:
+    if type(t1) in (int, float) and np.isfinite(t1):
+        return checks.number(t1, "t1")
     array = checks.to_array(t1, "t1", "a number")
     if array.ndim == 0 and checks.known(array) and float(array) == np.inf:
         if isinstance(measure, Gaussian):
@@ -147,7 +148,7 @@ def checked_control(
 ) -> Control:
     """How the solver chooses its steps; `given` is the dtype in which the tokens came, `accuracy` that of the sums."""
     dtype = system.dtype
-    double = float(jnp.finfo(dtype).eps) < 1e-10
+    double = jnp.finfo(dtype).bits >= 64
     default_rtol, default_atol = (1e-6, 1e-9) if double else (1e-4, 1e-6)
     if isinstance(system, GaussianSystem):
         # Moments have no scale of their own: what is negligible is so relative to the start.
@@ -172,10 +173,10 @@ def checked_control(
             )
     # Tokens given in a lower precision than the field's have no more digits than that, if digits are asked for.
     digits = dtype if rtol is None else given
-    rtol = checked_rtol(default_rtol if rtol is None else rtol, digits)
-    atol = checks.positive(default_atol if atol is None else atol, "atol", "1e-9 is the default")
+    rtol = np.asarray(default_rtol) if rtol is None else checked_rtol(rtol, digits)
+    atol = np.asarray(default_atol) if atol is None else checks.positive(atol, "atol", "1e-9 is the default")
     if step is not None:
-        step = cast(checks.positive(step, "step", "give the length of each step, e.g. step=0.01"), dtype)
+        step = checks.positive(step, "step", "give the length of each step, e.g. step=0.01")
     elif not estimates_errors(solver):
         checks.refuse(
             "this solver has no error estimate",
@@ -183,7 +184,7 @@ def checked_control(
             expected="step=..., or a solver with error control",
             remedy="flow(..., step=0.01), or solver='tsit5'",
         )
-    elif contains((system.field, [piece.terms(t0) for piece in pieces_of(system.field)]), Hardmax):
+    elif facts_of(system.field, t0).discontinuous:
         name = type(system.field).__name__
         checks.refuse(
             "hardmax is discontinuous: error control fails on it",
@@ -191,7 +192,7 @@ def checked_control(
             expected="a constant step",
             remedy="flow(..., solver='euler', step=0.01), or mf.layers",
         )
-    return Control(cast(rtol, dtype), cast(atol, dtype), step)
+    return Control(as_host(rtol, dtype), as_host(atol, dtype), None if step is None else as_host(step, dtype))
 
 
 def checked_rtol(rtol: Any, digits: Any) -> Scalar:
@@ -217,21 +218,25 @@ def checked_rtol(rtol: Any, digits: Any) -> Scalar:
 
 def schedule_is_traced(field: AbstractField, t0: Scalar) -> bool:
     """Whether a schedule's function closes over traced arrays, which its leaves do not show."""
+    if facts_of(field, t0).constant:
+        return False
     nodes = jax.tree.leaves(field, is_leaf=lambda node: isinstance(node, Scheduled))
     return any(isinstance(node, Scheduled) and is_traced(node.function(t0)) for node in nodes)
 
 
-def with_breaks(times: Array, field: AbstractField, t0: Scalar, t1: Scalar) -> Array:
+def with_breaks(times: Any, field: AbstractField, t0: Scalar, t1: Scalar) -> Any:
     """Save times with the breaks of a piecewise field among them, so that no interval contains one."""
+    if facts_of(field, t0).constant:
+        return times
     inner = [b for b in breaks_of(field) if checks.known(times, t0, t1) and float(t0) < b < float(t1)]
     if not inner:
         return times
-    return jnp.asarray(np.unique(np.concatenate([np.asarray(times), np.asarray(inner, times.dtype)])))
+    return np.unique(np.concatenate([np.asarray(times), np.asarray(inner, times.dtype)]))
 
 
 def pieces(system: AbstractSystem, t0: Scalar, t1: Scalar) -> list[tuple[AbstractSystem, Scalar]]:
     """The run as systems with continuous weights, each with its end time: no step crosses a break."""
-    breaks = breaks_of(system.field)
+    breaks = () if facts_of(system.field, t0).constant else breaks_of(system.field)
     if not breaks:
         return [(system, t1)]
     known_span(t0, t1)

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
-from .._types import AnyArray, Scalar
+from .._types import Scalar
 from ..outcome import Ending
 from .methods import AbstractMethod, Step
 from .observe import Observer
@@ -29,7 +29,7 @@ SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
 LEFT_OVER = 1e-9
 
 
-class Control(eqx.Module):
+class Control(NamedTuple):
     """How steps are chosen: by error control, or constant if `step` is given."""
 
     rtol: Scalar
@@ -41,17 +41,17 @@ class Control(eqx.Module):
         return 16 * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(t1))
 
 
-class Asked(eqx.Module):
+class Asked(NamedTuple):
     """What is looked at on the way: the rules after each step, the observer at save times; `planned` says that the sums
     over tokens have a plan, which the tokens may outgrow.
     """
 
     rules: tuple[AbstractStop, ...]
     observer: Observer
-    planned: bool = eqx.field(static=True)
+    planned: bool
 
 
-class Span(eqx.Module):
+class Span(NamedTuple):
     """What a segment is to do: to go from `t` with steps of about `dt` towards `end`, in at most `budget` steps, and to
     save at `times` from the row `row` on.
     """
@@ -59,12 +59,12 @@ class Span(eqx.Module):
     t: Scalar
     end: Scalar
     dt: Scalar
-    budget: Int[AnyArray, ""]
-    times: Float[AnyArray, " times"]
-    row: Int[AnyArray, ""]
+    budget: Any
+    times: Any
+    row: Any
 
 
-class Segment(eqx.Module):
+class Segment(NamedTuple):
     """What came out of a segment. `saved` has a row for each save time, of which those up to `row` are filled: the
     states, and what the observer sees of them.
     """
@@ -97,7 +97,9 @@ class _Now(NamedTuple):
 
 
 @eqx.filter_jit
-def advance(system: AbstractSystem, method: AbstractMethod, control: Control, asked: Asked, y: Any, span: Span) -> Segment:
+def advance(
+    system: AbstractSystem, method: AbstractMethod, control: Control, asked: Asked, y: Any, span: Span
+) -> Segment:
     """Integrate from `span.t` towards `span.end`, no longer than the plan of the sums lasts."""
     times, end = span.times, span.end
     constant = control.step is not None
@@ -120,8 +122,8 @@ def advance(system: AbstractSystem, method: AbstractMethod, control: Control, as
         row, saved = _save(now, step, kept, t, y)
         h = jnp.where(now.first, now.h, now.h if constant else h * _factor(error, kept, method.order))
         stop, outgrown = _looked(kept, t, y, velocity)
-        accepted = now.accepted + (kept & ~now.first)
-        rejected = now.rejected + ~kept
+        accepted = now.accepted + (kept & ~now.first).astype(int)
+        rejected = now.rejected + (~kept).astype(int)
         failed = ~kept & (True if constant else h < control.smallest(now.t, end))
         ending = jnp.select(
             [failed & ~(finite & jnp.isfinite(error)), failed, stop | outgrown, kept & reaches & ~now.first],
@@ -175,9 +177,7 @@ def advance(system: AbstractSystem, method: AbstractMethod, control: Control, as
         first=jnp.ones((), bool),
     )
     now = jax.lax.while_loop(lambda now: now.ending == Ending.UNFINISHED, iterate, start)
-    return Segment(
-        now.y, now.t, now.h, now.saved, now.row, now.ending, now.outgrown, now.accepted, now.rejected
-    )
+    return Segment(now.y, now.t, now.h, now.saved, now.row, now.ending, now.outgrown, now.accepted, now.rejected)
 
 
 def _scaled(control: Control, y: Any, step: Step) -> Any:

@@ -132,11 +132,6 @@ def look_at_sinkhorn(piece: AbstractSystem, t: Scalar, y: Any, stats: dict[str, 
     return Ending.SINKHORN_STALLED if bool(excess[1]) else Ending.REACHED
 
 
-def contains(tree: Any, kind: type) -> bool:
-    """Whether a field has a part of this kind, at any depth."""
-    return any(isinstance(node, kind) for node in jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, kind)))
-
-
 def is_finite(tree: Any) -> Bool[Array, ""]:
     """Whether all numbers of a tree are finite."""
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()

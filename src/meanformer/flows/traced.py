@@ -21,11 +21,11 @@ def traced_run(
     how: Diffrax,
     control: Control,
     asked: Asked,
-    times: Array,
+    times: Any,
     t0: Scalar,
 ) -> Trajectory:
     """One segment per piece, with arrays for an outcome."""
-    y, t, saved = system.start(), t0, None
+    y, t, saved, times = system.start(), t0, None, jnp.asarray(times)
     ending = jnp.asarray(int(Ending.REACHED))
     accepted = rejected = start = jnp.zeros((), int)
     limit = jnp.asarray(how.max_steps)

@@ -157,7 +157,15 @@ class PointCloud(eqx.Module):
 
     def with_points(self, points: Points) -> "PointCloud":
         """The same weights and positions on other points of shape `(n, d)`, unchecked (for use inside flows)."""
-        return eqx.tree_at(lambda mu: mu.points, self, points)
+        return self.unchecked(points, self.weights, self.positions)
+
+    @staticmethod
+    def unchecked(points: Points, weights: Weights, positions: Weights | None) -> "PointCloud":
+        """A cloud of arrays that are known to fit, of one dtype (for use inside flows)."""
+        cloud = object.__new__(PointCloud)
+        for name, value in (("points", points), ("weights", weights), ("positions", positions)):
+            object.__setattr__(cloud, name, value)
+        return cloud
 
     def with_positions(self, positions: Any = None) -> "PointCloud":
         """The same tokens with `positions`, shape `(n,)`; by default $s_i=i/n$, so that token i sees tokens 1..i."""

@@ -1,0 +1,88 @@
+"""What is known of a field as a whole, found out once for each field."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._memory import remembered
+from .._types import Scalar, common_dtype
+from .base import AbstractField
+from .hardmax import Hardmax
+from .schedule import check_velocity, is_constant, pieces_of
+from .sinkhorn import Sinkhorn
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The dtype of a field, the classes inside it, whether it does not depend on time, and for which measures it was
+    checked.
+    """
+
+    dtype: Any
+    classes: frozenset[type]
+    constant: bool
+    checked: set[Any] = field(default_factory=set)
+
+    @property
+    def discontinuous(self) -> bool:
+        """Whether there is hardmax in it."""
+        return Hardmax in self.classes
+
+    @property
+    def solves(self) -> bool:
+        """Whether Sinkhorn problems are solved in it."""
+        return Sinkhorn in self.classes
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is made of the kinds of this package alone, which see tokens by their weights."""
+        return all(kind.__module__.startswith(("meanformer.attention.", "builtins")) for kind in self.classes)
+
+
+def facts_of(field: AbstractField, t: Scalar) -> Facts:
+    """What is known of a field, from time `t` on."""
+    return _facts_of_constant(field) or _found(field, t, False)
+
+
+@remembered
+def _facts_of_constant(field: AbstractField) -> Facts | None:
+    return _found(field, np.zeros(()), True) if is_constant(field) else None
+
+
+def _found(field: AbstractField, t: Scalar, constant: bool) -> Facts:
+    terms = [piece.terms(t) for piece in pieces_of(field)]
+    classes: set[type] = set()
+    _collect(jax.tree.structure((field, terms) if constant else terms), classes)
+    return Facts(common_dtype(field, terms), frozenset(classes), constant)
+
+
+def _collect(structure: Any, classes: set[type]) -> None:
+    """Add the classes of the nodes of a tree."""
+    data = structure.node_data()
+    if data is not None:
+        classes.add(data[0])
+    for child in structure.children():
+        _collect(child, classes)
+
+
+def _sign(measure: Any) -> Any:
+    """What a check of a field looks at in a measure."""
+    array = getattr(measure, "points", getattr(measure, "mean", None))
+    shape = None if array is None else (array.ndim, array.shape[-1])
+    return type(measure), shape, getattr(measure, "positions", None) is None
+
+
+def check_moves(field: Any, measure: Any, t: Scalar) -> Facts:
+    """`check_velocity`, once for a field and a kind of measure; and the facts of the field."""
+    if isinstance(field, AbstractField):
+        facts = _facts_of_constant(field)
+        if facts is not None:
+            sign = _sign(measure)
+            if sign not in facts.checked:
+                check_velocity(field, measure, t)
+                facts.checked.add(sign)
+            return facts
+    check_velocity(field, measure, t)
+    return _found(field, t, False)

@@ -1,7 +1,10 @@
 """Strict settings for the whole suite; see CONTRIBUTING.md, Tests."""
 
+import atexit
 import gc
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 # Two workers share two cores, so each computes on one thread. XLA sizes its pool by NPROC (its flags about
@@ -10,7 +13,10 @@ os.environ.setdefault("NPROC", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["JAX_ENABLE_X64"] = "1"
-# A cached compilation would hide what a fresh machine sees.
+# What is compiled is shared by the workers, and by the processes that tests start, but begins as on a fresh machine.
+if "MEANFORMER_CACHE_DIR" not in os.environ:
+    os.environ["MEANFORMER_CACHE_DIR"] = tempfile.mkdtemp(prefix="meanformer-tests-")
+    atexit.register(shutil.rmtree, os.environ["MEANFORMER_CACHE_DIR"], ignore_errors=True)
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"
 
 import hypothesis
@@ -42,6 +48,9 @@ MOST_MAPS = 20_000
 def forget_programs():
     """Forget compiled programs between modules when there are very many."""
     yield
+    from meanformer._programs.call import forget
+
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
         jax.clear_caches()
+        forget()

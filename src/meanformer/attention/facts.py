@@ -8,6 +8,7 @@ import numpy as np
 
 from .._memory import remembered
 from .._types import Scalar, common_dtype
+from ..measures.cloud import PointCloud
 from .base import AbstractField
 from .hardmax import Hardmax
 from .schedule import check_velocity, is_constant, pieces_of
@@ -69,7 +70,7 @@ def _collect(structure: Any, classes: set[type]) -> None:
 
 def _sign(measure: Any) -> Any:
     """What a check of a field looks at in a measure."""
-    array = getattr(measure, "points", getattr(measure, "mean", None))
+    array = measure.points if isinstance(measure, PointCloud) else getattr(measure, "mean", None)
     shape = None if array is None else (array.ndim, array.shape[-1])
     return type(measure), shape, getattr(measure, "positions", None) is None
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._progress import Progress
 from .._types import Scalar
 from ..attention.base import AbstractField
@@ -128,7 +129,7 @@ class DensitySystem(AbstractSystem):
         return sinkhorn_excess(self.field, _cells(self, y), t)
 
 
-@eqx.filter_jit
+@program
 def _cells(system: DensitySystem, y: Any) -> PointCloud:
     return system.measure(y).cloud()
 
@@ -148,7 +149,7 @@ class _Advance(eqx.Module):
     failed: Bool[Array, ""]
 
 
-@eqx.filter_jit
+@program
 def _advance(
     system: DensitySystem, rules: tuple[AbstractStop, ...], y: Any, t: Scalar, t1: Scalar, limit: Array
 ) -> _Advance:

@@ -3,13 +3,13 @@
 import itertools
 import warnings
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._types import Scalar
 from ..attention.base import AbstractField
 from ..attention.view import View
@@ -89,7 +89,7 @@ def scouts(density: Density) -> PointCloud:
     return PointCloud(jnp.asarray(tokens, density.low.dtype), jnp.asarray(shares, density.low.dtype), s)
 
 
-@eqx.filter_jit
+@program
 def _reach(field: AbstractField, cloud: PointCloud, t0: Scalar, t1: Scalar, steps: Array) -> tuple[Array, Array]:
     """The corners of the box of all paths, by Heun's method; a turn of the loop is a stage, so that the field is
     compiled once.

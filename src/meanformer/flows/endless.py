@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._progress import Progress
 from .._types import Scalar, cast, is_traced
 from ..attention.base import AbstractField
@@ -46,13 +47,13 @@ LOOKS, STEPS = 2, 8
 IMPLICIT_BUDGET, EXPLICIT_BUDGET = 2000, 4000
 
 
-@eqx.filter_jit
+@program
 def _start(field: AbstractField, gaussian: Gaussian, with_mean: bool) -> tuple[March, Sight]:
     march = start(field, gaussian, with_mean)
     return march, sight(field, march, with_mean)
 
 
-@eqx.filter_jit
+@program
 def _advance(field: AbstractField, march: March, rtol: Scalar, with_mean: bool) -> tuple[March, Sight, Any]:
     return segment(field, march, rtol, LOOKS, STEPS, with_mean, keep=True)
 

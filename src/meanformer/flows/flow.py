@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _checks as checks
+from .._programs.call import trace_state_clean
 from .._progress import Progress
 from .._types import cast, is_traced
 from ..attention.base import AbstractField
@@ -139,7 +140,7 @@ def flow(
     # Under `jit` all that is computed is traced, even from numbers that are known: save times are then computed now.
     with nullcontext() if is_traced(save, t0, t1) else jax.ensure_compile_time_eval():
         times = with_breaks(resolve_save(save, t0, t1, observer.bytes(system)), system.field, t0, t1)
-    under_jit = is_traced(jnp.zeros(()) + 0)
+    under_jit = not trace_state_clean()
     traced = under_jit or is_traced(system, t0, t1, times, control, rules) or schedule_is_traced(system.field, t0)
     checked_plan(accuracy, system, traced)
     limit = checks.whole((TRACED_STEPS if traced else 100_000) if max_steps is None else max_steps, "max_steps")
@@ -250,7 +251,7 @@ def _density_flow(
 ) -> Trajectory:
     """A density by finite volumes, on a grid that holds it until the end."""
     field, rho = system.field, system.mu
-    if is_traced(system, t0, t1, save, jnp.zeros(()) + 0) or schedule_is_traced(field, t0):
+    if not trace_state_clean() or is_traced(system, t0, t1, save) or schedule_is_traced(field, t0):
         checks.refuse(
             "the flow of a density cannot be traced",
             got="a density, a field or times under jit, vmap or grad",

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._progress import Progress
 from .._types import Scalar, as_array, cast, common_dtype, is_traced
 from ..attention.base import AbstractField
@@ -219,7 +220,7 @@ def _stacked(fields: tuple[AbstractField, ...], count: int) -> tuple[Any, ...] |
     raise AssertionError("every list of layers is its own period")
 
 
-@eqx.filter_jit
+@program
 def _run(
     system: AbstractSystem, stacked: tuple[Any, ...] | None, step: Scalar, times: Array, keep: bool
 ) -> tuple[Any, Bool[Array, ""]]:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._types import Scalar, as_array, is_traced
 from .particles import ParticleSystem
 from .system import AbstractSystem
@@ -134,7 +135,7 @@ def checked_observer(sample: Any, observers: Any, system: AbstractSystem, t: Sca
     return Observer(tokens, functions)
 
 
-@eqx.filter_jit
+@program
 def _look(observer: Observer, system: AbstractSystem, t: Scalar, y: Any) -> Any:
     return observer.look(system, t, y)
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._programs.call import program
 from .._progress import Progress
 from .._types import Scalar
 from ..attention.base import AbstractField
@@ -28,7 +29,7 @@ def with_all_layers(system: AbstractSystem, fields: tuple[AbstractField, ...], t
     return eqx.tree_at(lambda s: s.field, system, whole)
 
 
-@eqx.filter_jit
+@program
 def _layer(system: AbstractSystem, step: Scalar, t: Scalar, y: Any) -> tuple[Any, Any]:
     """One residual layer, and what is kept of the state after it."""
     y = system.retract(jax.tree.map(lambda a, v: a + step * v, y, system.velocity(t, y)))

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._programs.call import program
 from .._types import Scalar
 from ..outcome import Ending
 from ..spaces import Euclidean
@@ -79,7 +80,7 @@ class Diffrax(eqx.Module):
     traced: bool = eqx.field(static=True)
 
 
-@eqx.filter_jit
+@program
 def run_segment(system: AbstractSystem, how: Diffrax, control: Control, asked: Asked, y: Any, span: Span) -> Segment:
     """Integrate from `span.t` towards `span.end`, no longer than the plan of the sums lasts."""
     t, end, observer, solver = span.t, span.end, asked.observer, how.solver

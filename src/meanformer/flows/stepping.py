@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from .._programs.call import program
 from .._types import Scalar
 from ..outcome import Ending
 from .methods import AbstractMethod, Step
@@ -96,7 +97,7 @@ class _Now(NamedTuple):
     first: Bool[Array, ""]
 
 
-@eqx.filter_jit
+@program
 def advance(
     system: AbstractSystem, method: AbstractMethod, control: Control, asked: Asked, y: Any, span: Span
 ) -> Segment:

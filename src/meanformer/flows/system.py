@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
+from .._programs.call import program
 from .._types import Scalar
 from ..attention.base import AbstractField
 from ..attention.schedule import breaks_of, frozen
@@ -137,6 +138,6 @@ def is_finite(tree: Any) -> Bool[Array, ""]:
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
 
 
-@eqx.filter_jit
+@program
 def _velocity(system: AbstractSystem, t: Scalar, y: Any) -> Any:
     return system.velocity(t, y)

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import _checks as checks
 from ._types import Key, Points, Scalar, is_traced
+from ._warm import light
 
 
 class AbstractSpace(eqx.Module):
@@ -46,13 +47,14 @@ class AbstractSpace(eqx.Module):
         """The nearest points of the space, shape `(n, d)`."""
 
     @abc.abstractmethod
+    @light
     def check(self, points: Points) -> None:
         """Refuse tokens that are not in the space; called once, before a run."""
 
 
 def resolve_space(space: Any, points: Points) -> AbstractSpace:
     """The user's `space` (None: Euclidean), if the tokens lie in it."""
-    space = Euclidean() if space is None else space
+    space = EUCLIDEAN if space is None else space
     if not isinstance(space, AbstractSpace):
         checks.refuse(
             "space is not known", got=repr(space), expected="mf.Euclidean() or mf.Sphere()", remedy="space=mf.Sphere()"
@@ -76,8 +78,12 @@ class Euclidean(AbstractSpace):
     def retract(self, x: Points) -> Points:
         return x
 
+    @light
     def check(self, points: Points) -> None:
         pass
+
+
+EUCLIDEAN = Euclidean()
 
 
 class Sphere(AbstractSpace):
@@ -120,6 +126,7 @@ class Sphere(AbstractSpace):
         n = checks.draws(n, d, key)
         return self.retract(jr.normal(key, (n, d), self.radius.dtype))
 
+    @light
     def check(self, points: Points) -> None:
         if is_traced(points, self.radius):
             return

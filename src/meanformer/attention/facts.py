@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._memory import remembered
 from .._types import Scalar, common_dtype
+from .._warm import remembered
 from ..measures.cloud import PointCloud
 from .base import AbstractField
 from .hardmax import Hardmax

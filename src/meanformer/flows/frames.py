@@ -12,6 +12,7 @@ import numpy as np
 from .. import _checks as checks
 from .._lapack import expm, expm_on_host
 from .._types import Matrix, Points, Scalar, is_traced
+from .._warm import light
 from ..attention.base import AbstractField
 from ..attention.kernel import AbstractAttention
 from ..attention.schedule import is_constant
@@ -43,6 +44,7 @@ class AbstractFrame(eqx.Module):
     """The state `y` that is integrated, and its meaning. `points(y)` are the tokens in the frame."""
 
     @abc.abstractmethod
+    @light
     def start(self, points: Points) -> Any:
         """The state at t0."""
 
@@ -63,6 +65,7 @@ class AbstractFrame(eqx.Module):
         r"""$\Phi$ with $x=\Phi z$; None in the original frame."""
 
     @abc.abstractmethod
+    @light
     def snapshots(self, times: np.ndarray, ys: Any) -> tuple[Any, Any]:
         """The tokens in the frame and the propagators, of states along a leading axis, on the host."""
 
@@ -74,6 +77,7 @@ class AbstractFrame(eqx.Module):
 class Original(AbstractFrame):
     """The tokens themselves."""
 
+    @light
     def start(self, points: Points) -> Any:
         return points
 
@@ -89,11 +93,15 @@ class Original(AbstractFrame):
     def propagator(self, t: Scalar, y: Any) -> Matrix | None:
         return None
 
+    @light
     def snapshots(self, times: np.ndarray, ys: Any) -> tuple[Any, Any]:
         return ys, None
 
     def state(self, points: Points, propagator: Matrix | None) -> Any:
         return points
+
+
+ORIGINAL = Original()
 
 
 class ConstantRescaled(AbstractFrame):
@@ -107,6 +115,7 @@ class ConstantRescaled(AbstractFrame):
         X = time * self.V
         return expm(X) if is_traced(X) else expm_on_host(np.asarray(X))
 
+    @light
     def start(self, points: Points) -> Any:
         return points
 
@@ -134,6 +143,7 @@ class ConstantRescaled(AbstractFrame):
     def propagator(self, t: Scalar, y: Any) -> Matrix | None:
         return self._exponential(t - self.t0)
 
+    @light
     def snapshots(self, times: np.ndarray, ys: Any) -> tuple[Any, Any]:
         return ys, expm_on_host((times - np.asarray(self.t0))[:, None, None] * np.asarray(self.V))
 
@@ -144,6 +154,7 @@ class ConstantRescaled(AbstractFrame):
 class MovingRescaled(AbstractFrame):
     r"""$z=\Phi^{-1}x$ with $\dot\Phi=V(t)\Phi$; the state is $(z,\Phi,\Phi^{-1})$."""
 
+    @light
     def start(self, points: Points) -> Any:
         identity = jnp.eye(points.shape[-1], dtype=points.dtype)
         return points, identity, identity
@@ -165,6 +176,7 @@ class MovingRescaled(AbstractFrame):
     def propagator(self, t: Scalar, y: Any) -> Matrix | None:
         return y[1]
 
+    @light
     def snapshots(self, times: np.ndarray, ys: Any) -> tuple[Any, Any]:
         return ys[0], ys[1]
 

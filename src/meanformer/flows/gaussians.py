@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._types import Scalar
+from .._warm import light
 from ..attention.base import AbstractField
 from ..attention.closure import closure_of, stretch_of
 from ..measures.gaussian import Gaussian
@@ -19,6 +20,7 @@ class GaussianSystem(AbstractSystem):
     field: AbstractField
     mu: Gaussian
 
+    @light
     def start(self) -> tuple[Array, Array]:
         return self.mu.mean, self.mu.factor
 
@@ -71,5 +73,6 @@ class GaussianSystem(AbstractSystem):
         smaller, larger = jnp.minimum(mean, factor), jnp.maximum(mean, factor)
         return jnp.where(smaller > 1e-9 * larger, smaller, larger)
 
+    @light
     def summary(self) -> str:
         return f"a Gaussian in R^{self.mu.d}"

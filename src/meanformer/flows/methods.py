@@ -6,6 +6,7 @@ compiles several times faster than a general solver's; all others are those of d
 
 import abc
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -190,6 +191,11 @@ class Rosenbrock(AbstractMethod):
         )
 
 
+@lru_cache
+def _method(name: str) -> AbstractMethod | None:
+    return Rosenbrock() if name == "rodas5p" else RungeKutta(name) if name in TABLES else None
+
+
 def method_of(name: Any) -> AbstractMethod | None:
     """The method of this name, if it is one of ours."""
-    return Rosenbrock() if name == "rodas5p" else RungeKutta(name) if name in TABLES else None
+    return _method(name) if isinstance(name, str) else None

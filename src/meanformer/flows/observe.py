@@ -12,6 +12,7 @@ from jaxtyping import Array, Int
 from .. import _checks as checks
 from .._programs.call import program
 from .._types import Scalar, as_array, is_traced
+from .._warm import light
 from .particles import ParticleSystem
 from .system import AbstractSystem
 
@@ -50,15 +51,18 @@ class Observer(eqx.Module):
             snapshot = (snapshot[0][self.tokens], *snapshot[1:])
         return snapshot, self.statistics(system, t, y)
 
+    @light
     def look(self, system: AbstractSystem, t: Scalar, y: Any) -> tuple[Any, dict[str, Array]]:
         """What is looked at inside a program, of which `rows` makes records: the state, and the statistics."""
         return y if self.tokens is None else system.cut(y, self.tokens), self.statistics(system, t, y)
 
+    @light
     def statistics(self, system: AbstractSystem, t: Scalar, y: Any) -> dict[str, Array]:
         """The functions of the measure."""
         measure = system.measure(y) if self.functions else None
         return {name: jnp.asarray(function(measure, t)) for name, function in self.functions.items()}
 
+    @light
     def seen(self, system: AbstractSystem) -> AbstractSystem:
         """The system of the tokens that are kept: their share of the weights, scaled to one."""
         if self.tokens is None or not isinstance(system, ParticleSystem):
@@ -74,11 +78,15 @@ class Observer(eqx.Module):
         )
         return eqx.tree_at(lambda s: s.mu, system, kept)
 
+    @light
     def bytes(self, system: AbstractSystem) -> int:
         """The memory of what is kept of a state."""
         if self.tokens is None or not isinstance(system, ParticleSystem):
             return system.state_bytes
         return self.tokens.shape[0] * system.mu.d * system.mu.points.dtype.itemsize + 8 * system.mu.d**2
+
+
+ALL_TOKENS = Observer(None, {})
 
 
 def checked_observer(sample: Any, observers: Any, system: AbstractSystem, t: Scalar) -> Observer:
@@ -132,7 +140,7 @@ def checked_observer(sample: Any, observers: Any, system: AbstractSystem, t: Sca
                     remedy="use jax.numpy instead of NumPy; stack several numbers, or give several observers",
                 )
         functions |= observers
-    return Observer(tokens, functions)
+    return Observer(tokens, functions) if functions or tokens is not None else ALL_TOKENS
 
 
 @program

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from .._types import AnyArray, Matrix, Points, Scalar
+from .._warm import light
 from ..attention.approximate import Approximate
 from ..attention.base import AbstractField
 from ..attention.facts import facts_of
@@ -33,6 +34,7 @@ class ParticleSystem(AbstractSystem):
     count: Int[AnyArray, ""] | None = None
     """How many of the tokens are real, the first ones, if the cloud is padded; see `meanformer.flows.padding`."""
 
+    @light
     def start(self) -> Any:
         return self.frame.start(self.mu.points)
 
@@ -64,9 +66,11 @@ class ParticleSystem(AbstractSystem):
         y = self.retract(y)
         return self.frame.points(y), self.frame.propagator(t, y)
 
+    @light
     def snapshots(self, times: np.ndarray, ys: Any) -> Any:
         return self.frame.snapshots(times, ys)
 
+    @light
     def cut(self, y: Any, rows: Any) -> Any:
         return (y[0][..., rows, :], *y[1:]) if isinstance(y, tuple) else y[..., rows, :]
 
@@ -80,6 +84,7 @@ class ParticleSystem(AbstractSystem):
         number = self.count * self.mu.d + sum(leaf.size for leaf in others)
         return jnp.sqrt(squares / number.astype(squares.dtype))
 
+    @light
     def whole(self, snapshots: Any) -> np.ndarray:
         """The propagator may overflow while the points in the frame stay finite."""
         return super().whole(snapshots[0])
@@ -109,9 +114,11 @@ class ParticleSystem(AbstractSystem):
     def dtype(self) -> Any:
         return self.mu.points.dtype
 
+    @light
     def summary(self) -> str:
         return f"{self.mu.n} tokens in R^{self.mu.d}"
 
+    @light
     def sinkhorn_excess(self, t: Scalar, y: Any) -> tuple[Array, Array] | None:
         if not facts_of(self.field, t).solves:
             return None

@@ -207,8 +207,12 @@ class _Now:
         def add(t: Any, y: Any) -> None:
             self.blocks.append((np.asarray(t, dtype)[None], recorded(observer, system, t, y)))
 
-        final = _snapshot(system, self.t, self.y)
-        whole = system.whole(final).all()
+        last = None if not self.blocks or observer.tokens is not None else self.blocks[-1]
+        if last is not None and last[0][-1] == self.t:
+            final, whole = jax.tree.map(lambda a: a[-1:], last[1][0]), True
+        else:
+            final = _snapshot(system, self.t, self.y)
+            whole = system.whole(final).all()
         if self.ending != Ending.REACHED and whole and (not self.blocks or self.t > self.blocks[-1][0][-1]):
             add(self.t, self.y)
         if not self.blocks:  # not even the first save time is resolved: the start is
@@ -219,9 +223,9 @@ class _Now:
             if observer.tokens is None:
                 final = jax.tree.map(lambda a: a[-1:], saved[0])
         times = np.concatenate([times for times, _ in self.blocks])
-        times, saved, final, t = jax.device_put((times, saved, jax.tree.map(lambda a: a[0], final), self.t))
-        outcome = Outcome(jax.device_put(np.asarray(int(self.ending))), t)
-        return observed(observer, system, times, saved, final, outcome, self.stats, False)
+        final = jax.tree.map(lambda a: a[0], final)
+        times, saved, final, code, t = jax.device_put((times, saved, final, np.asarray(int(self.ending)), self.t))
+        return observed(observer, system, times, saved, final, Outcome(code, t), self.stats, False)
 
 
 def _snapshot(system: AbstractSystem, t: Any, y: Any) -> Any:

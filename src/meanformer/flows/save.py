@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from .. import _checks as checks
 from .._types import AnyArray, Scalar, cast, is_traced
+from .._warm import light
 
 DEFAULT_COUNT = 101
 # By default a run keeps no more than this many bytes of states (and never fewer than two states).
@@ -21,6 +22,7 @@ class SaveTimes(eqx.Module):
     count: int = eqx.field(static=True)
     first: Scalar | None
 
+    @light
     def resolve(self, t0: Scalar, t1: Scalar) -> Float[AnyArray, " times"]:
         """The times, from t0 to t1."""
         traced = is_traced(t0, t1, self.first)

@@ -18,7 +18,7 @@ from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from ..spaces import Euclidean, resolve_space
 from .densities import DensitySystem
-from .frames import Original, Rescaled
+from .frames import ORIGINAL, Rescaled
 from .gaussians import GaussianSystem
 from .particles import ParticleSystem
 from .solvers import NAMES, estimates_errors
@@ -68,7 +68,7 @@ def checked_system(
             expected="one of the two",
             remedy="tokens on a sphere stay bounded: leave out frame=",
         )
-    bound = Original() if frame is None else frame.bind(field, t0)
+    bound = ORIGINAL if frame is None else frame.bind(field, t0)
     return ParticleSystem(field, measure, cast(space, dtype), bound), t0, t1
 
 

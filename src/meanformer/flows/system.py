@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool
 
 from .._programs.call import program
 from .._types import Scalar
+from .._warm import light
 from ..attention.base import AbstractField
 from ..attention.schedule import breaks_of, frozen
 from ..outcome import Ending
@@ -26,6 +27,7 @@ class AbstractSystem(eqx.Module):
     mu: eqx.AbstractVar[Any]
 
     @abc.abstractmethod
+    @light
     def start(self) -> Any:
         """The state at the start."""
 
@@ -47,10 +49,12 @@ class AbstractSystem(eqx.Module):
     def snapshot(self, t: Scalar, y: Any) -> Any:
         """What is kept of a state."""
 
+    @light
     def snapshots(self, times: np.ndarray, ys: Any) -> Any:
         """The snapshots of states of the run, stacked along a leading axis, on the host."""
         return ys
 
+    @light
     def cut(self, y: Any, rows: Any) -> Any:
         """The state of some of the tokens."""
         return y
@@ -84,6 +88,7 @@ class AbstractSystem(eqx.Module):
         """The floating dtype of the run."""
 
     @abc.abstractmethod
+    @light
     def summary(self) -> str:
         """What moves, in a few words."""
 
@@ -91,6 +96,7 @@ class AbstractSystem(eqx.Module):
         """The state brought back to its space, after a step."""
         return y
 
+    @light
     def whole(self, snapshots: Any) -> np.ndarray:
         """Whether the measures of snapshots, stacked along a leading axis, are finite: one answer each."""
         finite = [np.isfinite(leaf).reshape(len(leaf), -1).all(1) for leaf in jax.tree.leaves(snapshots)]
@@ -119,6 +125,7 @@ class AbstractSystem(eqx.Module):
 
         return system.retract(jax.tree.map(between, y0, v0, y1, v1))
 
+    @light
     def sinkhorn_excess(self, t: Scalar, y: Any) -> tuple[Array, Array] | None:
         """The largest marginal error of the Sinkhorn problems solved at a state, and whether one is unsolved."""
         return None

@@ -1,8 +1,8 @@
-"""Answers about objects that do not change, kept as long as the objects live."""
+"""What keeps repeated calls cheap: answers that are kept, and methods that are only called."""
 
 import weakref
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 from ._types import is_traced
@@ -26,3 +26,17 @@ def remembered(function: Callable[[Any], T]) -> Callable[[Any], T]:
         return answer
 
     return ask
+
+
+class light:
+    """A method of an `equinox.Module` that is only called, never handed to JAX.
+
+    Equinox makes a tree of each method that is looked up, which costs more than many of the calls.
+    """
+
+    def __init__(self, function: Callable[..., Any]):
+        self.__func__, self.__doc__ = function, function.__doc__
+        self.__isabstractmethod__ = getattr(function, "__isabstractmethod__", False)
+
+    def __get__(self, thing: Any, kind: Any = None) -> Any:
+        return self.__func__ if thing is None else partial(self.__func__, thing)

@@ -5,10 +5,10 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 
 from . import _checks as checks
+from . import _draws as draws
 from ._types import Key, Points, Scalar, is_traced
 from ._warm import light
 
@@ -124,7 +124,7 @@ class Sphere(AbstractSpace):
         """`n` independent uniform points of the sphere in dimension `d`, shape `(n, d)`."""
         d = checks.whole(d, "d")
         n = checks.draws(n, d, key)
-        return self.retract(jr.normal(key, (n, d), self.radius.dtype))
+        return jnp.asarray(draws.host(self.radius) * draws.directions(key, (n, d), self.radius.dtype))
 
     @light
     def check(self, points: Points) -> None:

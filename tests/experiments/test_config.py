@@ -1,6 +1,8 @@
 """Experiment files: lines, matrices, kinds, measures, options."""
 
+import itertools
 import math
+import zlib
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ import pytest
 import meanformer as mf
 from experiments._texts import SOFTMAX, TOKENS, I, experiment, read, same
 from meanformer.experiments.build import build
+from meanformer.experiments.config import read_experiment
 from meanformer.experiments.schema.matrices import key_for
 from meanformer.experiments.toml import parse
 
@@ -196,16 +199,33 @@ def measure(text: str, **options):
 
 
 def test_measures():
-    key = key_for("tokens", 3)
+    key = jax.random.key(3)
     changes = ["seed=3"]
     cube = measure('kind = "cube"\nn = 5\nlow = [-1.0, 0.0]\nhigh = 2.0', changes=changes)
     same(cube, mf.uniform_cube(2, [-1.0, 0.0], 2.0).sample(5, key=key))
     sphere = measure('kind = "sphere"\nn = 5\nradius = 2\npositions = true', changes=changes)
     same(sphere, mf.uniform_sphere(2, 2.0).sample(5, key=key).with_positions())
     normal = measure('kind = "normal"\nn = 5\nmean = [1.0, 0.0]\ncov = {diagonal = [1.0, 4.0]}\nseed = 4')
-    same(normal, mf.Gaussian([1.0, 0.0], jnp.diag(jnp.array([1.0, 4.0]))).sample(5, key=key_for("tokens", 4)))
+    same(normal, mf.Gaussian([1.0, 0.0], jnp.diag(jnp.array([1.0, 4.0]))).sample(5, key=jax.random.key(4)))
     points = measure(f"{TOKENS}\nweights = [0.5, 0.25, 0.25]")
     same(points, mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], weights=[0.5, 0.25, 0.25]))
+
+
+def test_seeds_are_the_keys_that_the_page_says():
+    """Tokens have the key of the seed itself; what else is drawn depends on none of them."""
+    drawn = 'kind = "softmax"\nQ = {random = "normal"}\nK = {random = "normal", seed = 3}\nV = "identity"'
+    problem = build(experiment(drawn, measure='kind = "normal"\nn = 2', changes=["seed=3"]))
+    same(problem.measure, mf.Gaussian([0.0, 0.0], I).sample(2, key=jax.random.key(3)))
+    found = [problem.field.Q, problem.field.K, problem.measure.points]
+    for matrix, use in zip(found, (b"attention.Q", b"its own seed"), strict=False):
+        key = jax.random.fold_in(jax.random.key(3), zlib.crc32(use))
+        np.testing.assert_allclose(matrix, jax.random.normal(key, (2, 2)), rtol=1e-9, atol=1e-9)
+    assert all(np.abs(one - other).max() > 0.1 for one, other in itertools.combinations(map(np.asarray, found), 2))
+
+
+def test_the_examples_of_the_readme_have_the_same_tokens():
+    clusters = build(read_experiment("clusters", ["d=2", "t1=8.0"]))
+    same(clusters.measure, mf.uniform_cube(d=2, low=-5, high=5).sample(40, key=jax.random.key(0)))
 
 
 def test_weights_of_tokens_that_are_drawn():
@@ -229,9 +249,9 @@ def test_mixtures_take_one_covariance_or_several():
     means = [[0.0, 0.0], [3.0, 0.0]]
     several = measure(f'kind = "mixture"\nn = 6\nmeans = {means}\ncovs = [0.5, {A.replace("2.0", "0.0")}]')
     law = mf.gaussian_mixture(means, jnp.stack([0.5 * I, I]))
-    same(several, law.sample(6, key=key_for("tokens", 0)))
+    same(several, law.sample(6, key=jax.random.key(0)))
     one = measure(f'kind = "mixture"\nn = 6\nmeans = {means}\ncovs = [[0.5, 0.0], [0.0, 0.5]]\nweights = [0.9, 0.1]')
-    same(one, mf.gaussian_mixture(means, 0.5 * I, [0.9, 0.1]).sample(6, key=key_for("tokens", 0)))
+    same(one, mf.gaussian_mixture(means, 0.5 * I, [0.9, 0.1]).sample(6, key=jax.random.key(0)))
 
 
 def test_gaussians_and_densities():

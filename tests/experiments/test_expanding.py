@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -11,7 +12,6 @@ from meanformer.experiments.build import build, check
 from meanformer.experiments.config import from_settings, read_experiment
 from meanformer.experiments.cost import estimate, plan_text
 from meanformer.experiments.registry import library
-from meanformer.experiments.schema.matrices import key_for
 
 # Cases
 
@@ -82,7 +82,7 @@ def test_sweeps_have_axes_and_tasks():
     assert task.kind == "flow" and task.seed == 7
     problem = build(task)
     same(problem.field, mf.L2(I, I, I, tau=10.0))
-    same(problem.measure, mf.Gaussian([0.0, 0.0], I).sample(3, key=key_for("tokens", 7)))
+    same(problem.measure, mf.Gaussian([0.0, 0.0], I).sample(3, key=jax.random.key(7)))
     assert problem.options["t1"] == 1.0
     check(swept)
 

@@ -6,11 +6,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .. import _checks as checks
+from .. import _draws as draws
 from .._types import Key, Points, Weights, cast, common_dtype
 
 
@@ -198,9 +198,10 @@ class PointCloud(eqx.Module):
     def resample(self, n: int, *, key: Key) -> "PointCloud":
         """`n` independent draws from this measure, with equal weights; positions travel with their tokens."""
         n = checks.draws(n, self.d, key)
-        index = jr.choice(key, self.n, (n,), p=self.weights)
-        positions = None if self.positions is None else self.positions[index]
-        return PointCloud(self.points[index], positions=positions)
+        index = draws.choice(key, self.weights, n)
+        xp = draws.numpy_of(self, index)
+        positions = None if self.positions is None else xp.asarray(self.positions)[index]
+        return PointCloud(xp.asarray(self.points)[index], positions=positions)
 
     def __getitem__(self, index: Any) -> "PointCloud":
         """One cloud, or several, of a batch."""

@@ -6,12 +6,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
-from .._types import Key, cast, common_dtype
+from .. import _draws as draws
+from .._types import Key, as_array, cast, common_dtype
 from .cloud import PointCloud
 
 
@@ -41,13 +41,15 @@ def _factor(cov: Array) -> Array:
         definite = bool((smallest > rounding).all())
     # Not through eigh where it can be helped: its derivative is NaN for equal eigenvalues. Traced covariances are taken
     # to be definite.
+    xp = draws.numpy_of(cov)
+    cov = xp.asarray(cov)
     if definite:
-        return jnp.linalg.cholesky(cov)
-    values, vectors = jnp.linalg.eigh(cov)
+        return as_array(xp.linalg.cholesky(cov))
+    values, vectors = xp.linalg.eigh(cov)
     # Round-off below zero is cut at round-off level: a singular covariance keeps its rank.
-    scale = jnp.abs(cov).max(axis=(-1, -2))[..., None]
-    values = jnp.where(values > size * jnp.finfo(cov.dtype).eps * scale, values, 0)
-    return vectors * jnp.sqrt(values)[..., None, :]
+    scale = xp.abs(cov).max(axis=(-1, -2))[..., None]
+    values = xp.where(values > size * jnp.finfo(cov.dtype).eps * scale, values, 0)
+    return as_array(vectors * xp.sqrt(values)[..., None, :])
 
 
 def _batched(value: Any, name: str, axes: int, check: Any) -> Array:
@@ -181,8 +183,8 @@ class Gaussian(eqx.Module):
                 expected="a mean of shape (d,)",
                 remedy="index the batch: gaussians[i].sample(...), or jax.vmap over it with one key each",
             )
-        noise = jr.normal(key, (n, self.factor.shape[1]), self.mean.dtype)
-        return PointCloud(self.mean[None] + noise @ self.factor.T)
+        noise = draws.normal(key, (n, self.factor.shape[1]), self.mean.dtype)
+        return PointCloud(draws.host(self.mean)[None] + noise @ draws.host(self.factor).T)
 
     def __getitem__(self, index: Any) -> "Gaussian":
         """One Gaussian, or several, of a batch."""
@@ -235,10 +237,11 @@ class Mixture(eqx.Module):
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""
         n = checks.draws(n, len(self.components) * self.d, key)
-        which_key, *keys = jr.split(key, 1 + len(self.components))
-        which = jr.choice(which_key, len(self.components), (n,), p=self.weights)
-        draws = jnp.stack([g.sample(n, key=k).points for g, k in zip(self.components, keys, strict=True)])
-        return PointCloud(jnp.take_along_axis(draws, which[None, :, None], axis=0)[0])
+        which_key, *keys = draws.split(key, 1 + len(self.components))
+        which = draws.choice(which_key, self.weights, n)
+        points = [g.sample(n, key=k).points for g, k in zip(self.components, keys, strict=True)]
+        xp = draws.numpy_of(points, which)
+        return PointCloud(xp.stack(points)[which, xp.arange(n)])
 
 
 def gaussian_mixture(means: Any, covs: Any, weights: Any = None) -> Mixture:
@@ -259,7 +262,7 @@ def gaussian_mixture(means: Any, covs: Any, weights: Any = None) -> Mixture:
     count, d = means.shape
     covs = checks.finite(checks.to_array(covs, "covs"), "covs")
     if covs.ndim == 0:
-        covs = covs * jnp.eye(d, dtype=covs.dtype)
+        covs = draws.host(covs) * np.eye(d, dtype=covs.dtype)
     if covs.shape not in ((d, d), (count, d, d)):
         checks.refuse(
             "covs must match the means",
@@ -267,11 +270,11 @@ def gaussian_mixture(means: Any, covs: Any, weights: Any = None) -> Mixture:
             expected=f"a number, ({d}, {d}) or ({count}, {d}, {d})",
             remedy="give one covariance per mean, or one for all",
         )
-    covs = jnp.broadcast_to(covs, (count, d, d))
+    covs = draws.numpy_of(covs).broadcast_to(covs, (count, d, d))
     # A cloud of the means carries the check of the weights.
     if weights is not None:
         weights = checks.vector(weights, "weights", count, ", one per mean")
     centres = PointCloud(means, weights)
-    components = tuple(Gaussian(m, cov=c) for m, c in zip(centres.points, covs, strict=True))
+    components = tuple(Gaussian(m, cov=c) for m, c in zip(draws.host(centres.points), covs, strict=True))
     components, shares = cast((components, centres.weights), common_dtype(components, centres))
     return Mixture(components, shares)

@@ -4,11 +4,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
+from .. import _draws as draws
 from .._types import Key, Scalar, cast, common_dtype
 from ..spaces import Sphere
 from .cloud import PointCloud
@@ -38,7 +38,8 @@ class UniformBall(eqx.Module):
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""
         n = checks.draws(n, self.d, key)
-        return PointCloud(self.centre[None] + self.radius * jr.ball(key, self.d, shape=(n,), dtype=self.centre.dtype))
+        unit = draws.ball(key, (n, self.d), self.centre.dtype)
+        return PointCloud(draws.host(self.centre)[None] + draws.host(self.radius) * unit)
 
 
 class UniformCube(eqx.Module):
@@ -65,8 +66,8 @@ class UniformCube(eqx.Module):
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""
         n = checks.draws(n, self.d, key)
-        unit = jr.uniform(key, (n, self.d), self.low.dtype)
-        return PointCloud(self.low[None] + (self.high - self.low)[None] * unit)
+        low, high = draws.host(self.low), draws.host(self.high)
+        return PointCloud(low[None] + (high - low)[None] * draws.uniform(key, (n, self.d), self.low.dtype))
 
 
 class UniformSphere(eqx.Module):
@@ -134,7 +135,7 @@ def uniform_ball(d: int, radius: Any = 1.0, centre: Any = None) -> UniformBall:
     """
     d = checks.whole(d, "d")
     radius = checks.positive(radius, "radius", "a ball of radius 0 is a single point: use empirical")
-    centre = jnp.zeros(d) if centre is None else checks.vector(centre, "centre", d, " = d")
+    centre = np.zeros(d, radius.dtype) if centre is None else checks.vector(centre, "centre", d, " = d")
     return UniformBall(*cast((centre, radius), common_dtype(centre, radius)))
 
 
@@ -154,12 +155,7 @@ def uniform_cube(d: int, low: Any = -1.0, high: Any = 1.0) -> UniformCube:
     ```
     """
     d = checks.whole(d, "d")
-    ends = []
-    for name, value in (("low", low), ("high", high)):
-        array = checks.to_array(value, name)
-        ends.append(
-            jnp.full(d, checks.scalar(value, name)) if array.ndim == 0 else checks.vector(value, name, d, " = d")
-        )
+    ends = [_end(value, name, d) for name, value in (("low", low), ("high", high))]
     lower, upper = cast(tuple(ends), common_dtype(ends))
     if checks.known(lower, upper) and not (np.asarray(lower) < np.asarray(upper)).all():
         checks.refuse(
@@ -169,6 +165,15 @@ def uniform_cube(d: int, low: Any = -1.0, high: Any = 1.0) -> UniformCube:
             remedy="swap them",
         )
     return UniformCube(lower, upper)
+
+
+def _end(value: Any, name: str, d: int) -> Any:
+    """One corner of a box: a vector, or a number for all coordinates."""
+    array = checks.to_array(value, name)
+    if array.ndim > 0:
+        return checks.vector(array, name, d, " = d")
+    number = checks.scalar(array, name)
+    return draws.numpy_of(number).full(d, number)
 
 
 def uniform_sphere(d: int, radius: Any = 1.0) -> UniformSphere:

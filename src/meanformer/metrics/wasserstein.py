@@ -15,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from .. import _checks as checks
+from .. import _draws as draws
 from .._types import Key, is_traced
 from ..measures.cloud import PointCloud
 from ..measures.density import Density
@@ -121,8 +122,8 @@ def _directions(d: int, count: int, key: Key) -> np.ndarray:
     if d == 2:  # half a circle: opposite directions give the same distance
         angles = np.pi * (np.arange(count) + 0.5) / count
         return np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    draws = np.asarray(jr.normal(key, (count, d), jnp.zeros(()).dtype), np.float64)
-    return draws / np.linalg.norm(draws, axis=1, keepdims=True)
+    noise = np.asarray(draws.normal(key, (count, d), jnp.zeros(()).dtype), np.float64)
+    return noise / np.linalg.norm(noise, axis=1, keepdims=True)
 
 
 def transport(one: Cells, two: Cells, p: float) -> float:

@@ -27,6 +27,7 @@ from jaxtyping import Array, PRNGKeyArray
 from pydantic import Field
 
 from ... import _checks as checks
+from ... import _draws as draws
 from ..toml import dotted
 from .base import Count, OneOfForms, Seed, Site, Table, is_number
 
@@ -89,8 +90,8 @@ class Random(Scaled):
         if self.random == "orthogonal":
             return jr.orthogonal(key, max(rows, columns))[:rows, :columns]
         if self.random == "uniform":
-            return jr.uniform(key, (rows, columns), minval=-1.0, maxval=1.0)
-        return jr.normal(key, (rows, columns))
+            return _uniform(key, (rows, columns))
+        return _normal(key, (rows, columns))
 
 
 class Gram(Scaled):
@@ -191,8 +192,10 @@ def drawing_key(site: Site, seed: int | None) -> PRNGKeyArray:
 
 
 def key_for(use: str, seed: int) -> PRNGKeyArray:
-    """The random key of a use of a seed: what is drawn for two uses of one seed is independent."""
-    return jr.fold_in(jr.key(seed), zlib.crc32(use.encode()))
+    """The random key of a use of a seed, other than the tokens, whose key is that of the seed itself: what is drawn for
+    two uses of one seed is independent.
+    """
+    return draws.fold_in(jr.key(seed), zlib.crc32(use.encode()))
 
 
 def no_siblings(name: str) -> Array:
@@ -225,13 +228,17 @@ def made_vector(spec: Any, site: Site, size: int) -> Array:
         if isinstance(spec, VectorFile):
             return checks.vector(site.load(spec.file), dotted(site.path[-1:]))
         if isinstance(spec, RandomVector):
-            draw = jr.normal if spec.random == "normal" else _uniform
+            draw = _normal if spec.random == "normal" else _uniform
             return spec.scale * draw(drawing_key(site, spec.seed), (size,))
         return jnp.full(size, spec) if isinstance(spec, float) else checks.vector(spec, dotted(site.path[-1:]))
 
 
 def _uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-    return jr.uniform(key, shape, minval=-1.0, maxval=1.0)
+    return jnp.asarray(draws.uniform(key, shape, jnp.result_type(float), low=-1.0))
+
+
+def _normal(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+    return jnp.asarray(draws.normal(key, shape, jnp.result_type(float)))
 
 
 def _identity(shape: Shape) -> Array:

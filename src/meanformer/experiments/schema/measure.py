@@ -5,10 +5,12 @@ from typing import Annotated, Any, Literal
 
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from pydantic import Field
 
 import meanformer as mf
 
+from ... import _draws as draws
 from ..._types import cast
 from .base import Count, CountOrList, NumberOrList, OneOfForms, OneOfKinds, Positive, Seed, Site, Table, is_number
 from .matrices import Matrix, Vector, VectorFile, key_for, made_matrix, made_vector
@@ -177,7 +179,7 @@ class Tokens(Measure):
 
 
 class Drawn(Law, Tokens):
-    """`n` tokens from a law, by the seed of the experiment or their own.
+    """`n` tokens from a law, by the seed of the experiment or their own: `law.sample(n, key=jax.random.key(seed))`.
 
     Their weights: equal; random, uniform on the simplex; or those of Zipf's law, 1 / i up to a factor for the i-th.
     """
@@ -190,11 +192,12 @@ class Drawn(Law, Tokens):
         with site.refusing():
             law = self.law(site)
             seed = site.seed if self.seed is None else self.seed
-            tokens = law.sample(self.n, key=key_for("tokens", seed))
+            tokens = law.sample(self.n, key=jr.key(seed))
             if self.weighting != "equal":
+                dtype = np.dtype(jnp.result_type(float))
                 shares = {
-                    "random": jr.exponential(key_for("weights", seed), (self.n,)),
-                    "zipf": 1 / jnp.arange(1.0, self.n + 1),
+                    "random": draws.exponential(key_for("weights", seed), (self.n,), dtype),
+                    "zipf": 1 / np.arange(1, self.n + 1, dtype=dtype),
                 }
                 tokens = mf.PointCloud(tokens.points, shares[self.weighting] / shares[self.weighting].sum())
             return self.finished(tokens)

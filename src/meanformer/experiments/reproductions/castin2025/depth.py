@@ -20,7 +20,7 @@ T1 = float(TIMES[-1])
 
 def start(seed: int) -> mf.PointCloud:
     """Tokens in the unit disc; as many as in A8, whose compiled programs serve here too."""
-    return mf.uniform_ball(2).sample(8, key=jax.random.key(seed)).with_positions()
+    return mf.PointCloud(jax.random.ball(jax.random.key(seed), 2, shape=(8,))).with_positions()
 
 
 def field_of(kind: Kind) -> Any:

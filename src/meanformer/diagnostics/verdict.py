@@ -59,7 +59,7 @@ class Verdict:
     def _repr_html_(self) -> Html:
         colour, word = {True: (GOOD, "Seen"), False: (BAD, "Not seen"), None: (OPEN, "Undecided")}[self.holds]
         numbers = [(key.replace("_", " "), number(v)) for key, v in self.evidence.items() if np.ndim(v) == 0]
-        return card(status(colour, f"{word}: {self.claim}"), [("hypotheses", self.hypotheses), *numbers])
+        return card(status(colour, f"{word}: {self.claim}"), [("conditions", self.hypotheses), *numbers])
 
 
 Judge = Callable[[], tuple[bool | None, dict[str, Any]]]

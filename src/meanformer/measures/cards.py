@@ -139,7 +139,7 @@ def eigenvalues(factors: np.ndarray) -> np.ndarray:
     return np.concatenate([values, np.zeros((*values.shape[:-1], max(0, d - r)))], axis=-1)
 
 
-def _gaussian_picture(mean: np.ndarray, factor: np.ndarray) -> Html | None:
+def _gaussian_picture(mean: np.ndarray, factor: np.ndarray) -> Html:
     d = len(mean)
     if d == 1:
         spread = max(float(np.sqrt((factor**2).sum())), 1e-12)
@@ -148,7 +148,12 @@ def _gaussian_picture(mean: np.ndarray, factor: np.ndarray) -> Html | None:
         caption = f"{number(curve[0, 0])} to {number(curve[-1, 0])}"
         return picture(area(placed(curve, _above_zero(curve))), "the density of a Gaussian", caption)
     if d > 2:
-        return None
+        values = eigenvalues(factor)
+        logs = np.log10(np.maximum(values, 1e-12 * max(values[0], 1e-300)))
+        curve = np.stack([np.arange(d, dtype=float), logs], axis=-1)[:: max(1, -(-d // 100))]
+        places = placed(curve, box_of(curve, square=False))
+        inside = lines([places], [COLOURS[0]], 1.6, 0.9)
+        return picture(inside, "the eigenvalues of the covariance", "eigenvalues, logarithmic, by number")
     axes, spreads, _ = np.linalg.svd(factor)
     sizes = np.pad(spreads, (0, max(0, 2 - len(spreads))))[:2]
     angle = np.linspace(0, 2 * np.pi, 61)

@@ -1,7 +1,7 @@
 """The notebooks of `docs/notebooks/` as pages of the site, with what they showed when they were executed.
 
-A page is Markdown like any other: text as it stands, code and what it printed as blocks, pictures as files beside it. No
-other package is needed, and no network.
+A page is Markdown like any other: text as it stands, code and what it printed as blocks, pictures as files beside it.
+No other package is needed, and no network.
 """
 
 import base64

@@ -90,7 +90,9 @@ def heat(values: np.ndarray, colour: str = COLOURS[0]) -> str:
     return f'<image {place} href="data:image/png;base64,{base64.b64encode(_png(pixels)).decode()}"/>'
 
 
-def bars(names: Sequence[Any], values: Sequence[float], texts: Sequence[Any], words: str, caption: Any = "") -> Html:
+def bars(
+    names: Sequence[Any], values: Sequence[float | int], texts: Sequence[Any], words: str, caption: Any = ""
+) -> Html:
     """A picture of horizontal bars, each with its name and the text of its value."""
     step, left, width = 20, 92, 240
     most = max(max(values, default=0.0), 1e-300)

@@ -12,7 +12,7 @@ import unicodedata
 from .card import Html
 
 _TOKENS = re.compile(r"\\[a-zA-Z]+|\\.|[a-zA-Z]|\d+|\S")
-_DISPLAYED, _INLINE = re.compile(r"\$\$(.+?)\$\$", re.DOTALL), re.compile(r"\$([^$]*\\Gamma[^$]*)\$:")
+_DISPLAYED, _INLINE = re.compile(r"\$\$(.+?)\$\$", re.DOTALL), re.compile(r"\$([^$]+)\$")
 _SIGNS = {
     r"\cdot": "·",
     r"\le": "≤",
@@ -36,10 +36,11 @@ _WORDS = {r"\arg": "arg", r"\max": "max", r"\min": "min", r"\log": "log", r"\exp
 
 
 def formula_of(kind: type) -> Html | None:
-    """The formula of a class: the displayed one of its docstring, or one in its first words; None if it has none."""
+    """The formula of a class: the displayed one of its docstring, or its first equation; None if it has none."""
     text = inspect.getdoc(kind) or ""
-    found = _DISPLAYED.search(text) or _INLINE.search(text)
-    return mathml(" ".join(found[1].split()).rstrip(" .,")) if found else None
+    inline = [tex for tex in _INLINE.findall(text) if "=" in tex or r"\mapsto" in tex]
+    found = [*_DISPLAYED.findall(text), *inline]
+    return mathml(" ".join(found[0].split()).rstrip(" .,")) if found else None
 
 
 @functools.lru_cache(maxsize=256)

@@ -9,6 +9,7 @@ from ..display.card import Html, card, number
 from ..display.drawing import COLOURS, FAINT, box_of, dots, lines, picture, placed
 from ..measures.cards import density_picture, eigenvalues, in_plane
 from ..measures.density import Density
+from .frames import Original
 
 if TYPE_CHECKING:
     from .trajectory import Trajectory
@@ -23,11 +24,11 @@ def run_card(run: "Trajectory", arrays: dict[str, Any] | None) -> Html:
     """A run, with the arrays of its dataset, which make the picture; None if they have not been read from disk."""
     stats, times = run.stats, np.asarray(run.times, float)
     rejected = f", {int(stats['rejected'])} rejected" if stats.get("rejected") else ""
-    frame = None if run.propagators is None else Html("z = e<sup>&minus;tV</sup> x")
+    rescaled = not isinstance(getattr(run.system, "frame", Original()), Original)
     rows = [
         ("outcome", Html(run.outcome._repr_html_())),
         ("fate", None if run.fate is None else str(run.fate)),
-        ("frame", frame),
+        ("frame", Html("z = e<sup>&minus;tV</sup> x") if rescaled else None),
         ("saved", f"{len(times)} times from {number(times[0])} to {number(times[-1])}"),
         ("layers" if run.discrete else "steps", f"{int(stats['steps'])}{rejected}"),
         ("statistics", ", ".join(run.statistics) or None),

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..display.card import Html, array, card, number
+from ..display.card import ROUNDING, Html, array, card, number
 from ..display.drawing import COLOURS, area, box_of, dots, heat, lines, picture, placed
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def gaussian_card(g: "Gaussian") -> Html:
         size = " x ".join(map(str, mean.shape[:-1]))
         return card("Gaussian", [("batch", size), ("space", f"R^{g.d}, each"), ("factors", array(factor))])
     values = eigenvalues(factor)
-    rank = int((values > 1e-12 * values.max(initial=0.0)).sum())
+    rank = int((values > ROUNDING * values.max(initial=0.0)).sum())
     rows = [
         ("mean", array(mean) if g.d <= 3 else f"of length {number(np.linalg.norm(mean))}"),
         ("covariance", array(factor @ factor.T) if g.d <= 3 else f"of trace {number(values.sum())}"),
@@ -149,10 +149,10 @@ def _gaussian_picture(mean: np.ndarray, factor: np.ndarray) -> Html:
         return picture(area(placed(curve, _above_zero(curve))), "the density of a Gaussian", caption)
     if d > 2:
         values = eigenvalues(factor)
-        logs = np.log10(np.maximum(values, 1e-12 * max(values[0], 1e-300)))
-        curve = np.stack([np.arange(d, dtype=float), logs], axis=-1)[:: max(1, -(-d // 100))]
+        logs = np.log10(np.maximum(values[values > ROUNDING * values[0]], 1e-300))
+        curve = np.stack([np.arange(len(logs), dtype=float), logs], axis=-1)[:: max(1, -(-len(logs) // 100))]
         places = placed(curve, box_of(curve, square=False))
-        inside = lines([places], [COLOURS[0]], 1.6, 0.9)
+        inside = lines([places], [COLOURS[0]], 1.6, 0.9) if len(logs) else ""
         return picture(inside, "the eigenvalues of the covariance", "eigenvalues, logarithmic, by number")
     axes, spreads, _ = np.linalg.svd(factor)
     sizes = np.pad(spreads, (0, max(0, 2 - len(spreads))))[:2]

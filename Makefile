@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test docs pictures study theory bench mutants lint typecheck clean
+.PHONY: help venv demo test docs pictures notebooks study theory bench mutants lint typecheck clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ docs: $(VENV)/.docs ## build the documentation, strictly, and print the path of 
 
 pictures: $(VENV)/.dev ## draw every picture of the documentation again (long)
 	@$(BIN)/python docs/pictures/gallery.py
+
+notebooks: $(VENV)/.dev ## execute the notebooks of the documentation again
+	@$(BIN)/python docs/notebooks/execute.py
 
 study: $(VENV)/.dev ## measure Gaussian fates: ranks, blow-up times, seconds, against two peers (long)
 	@$(BIN)/python -m benchmarks.fates

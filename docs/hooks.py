@@ -99,7 +99,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     here = page.file.src_uri
     boost = next((value for folder, value in BOOST.items() if here.startswith(folder)), 2.0)
     page.meta.setdefault("search", {"boost": boost})
-    source = SOURCE_OF[here] if page.file.generated_by else f"docs/{here}"
+    source = SOURCE_OF.get(here, f"docs/{here}") if page.file.generated_by else f"docs/{here}"
     markdown = LINK.sub(lambda found: _link(found, here, source), markdown)
     if here == "math.md":  # short anchors for its sections
         markdown = re.sub(r"^(###? ([a-z])\.(\d*) .*)$", r"\1 { #\2\3 }", markdown, flags=re.MULTILINE)
@@ -146,7 +146,7 @@ def _link(found: re.Match[str], here: str, source: str) -> str:
     """A link as it stands in the file `source` of the repository, for the page `here` of the site."""
     target = posixpath.normpath(posixpath.join(posixpath.dirname(source), found[1]))
     if target.startswith("docs/"):
-        page = target.removeprefix("docs/")
+        page = re.sub(r"\.ipynb$", ".md", target.removeprefix("docs/"))
     elif target in OUTSIDE:
         page = OUTSIDE[target]
     else:

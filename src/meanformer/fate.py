@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .display.card import BAD, GOOD, OPEN, Html, array, card, number, shown, status
+from .display.drawing import bars
+
 if TYPE_CHECKING:
+    import pandas
     import xarray
 
 
@@ -86,6 +90,22 @@ class Fate:
 
     __repr__ = __str__
 
+    @shown
+    def _repr_html_(self) -> Html:
+        colour = {"CONVERGED": GOOD, "BLEW_UP": BAD, "DIVERGED": BAD}.get(self.kind, OPEN)
+        converged, blew_up = self.kind == "CONVERGED", self.kind == "BLEW_UP"
+        rows = [
+            ("blow-up time" if blew_up else "known at", number(self.time) if not blew_up else f"{self.time:.9g}"),
+            ("error", f"{self.error:.1g}" if blew_up else None),
+            ("rank", str(self.rank) if converged else None),
+            ("limit", None if self.limit is None else array(self.limit)),
+            ("growth", f"{number(self.growth)}, of log tr Sigma" if self.law == "exponential" else None),
+            ("exponent", None if converged else number(self.exponent)),
+            ("slopes", None if blew_up else ", ".join(map(number, self.slopes[:6])) or None),
+            ("evidence", self.evidence or None),
+        ]
+        return card(status(colour, f"Fate: {self.kind}"), rows)
+
 
 @dataclass(frozen=True, eq=False)
 class Fates:
@@ -154,6 +174,15 @@ class Fates:
     def __repr__(self) -> str:
         return f"<Fates: {self.summary()}>"
 
+    @shown
+    def _repr_html_(self) -> Html:
+        counts = {name.lower().replace("_", " "): count for name, count in self.counts().items() if count}
+        ranks, numbers = np.unique(self.rank[self.code == FateKind.CONVERGED], return_counts=True)
+        counts |= {f"rank {rank}": int(count) for rank, count in zip(ranks, numbers, strict=True)}
+        values = list(counts.values())
+        drawn = bars(list(counts), values, values, "how many runs have each fate, and limits each rank")
+        return card(f"Fates of {len(self)} runs", [], drawn)
+
     def to_xarray(self) -> "xarray.Dataset":
         """The fates as a labelled dataset, with the axes `run`, `eigenvalue`, `coordinate` and `coordinate_`."""
         import xarray
@@ -162,6 +191,21 @@ class Fates:
         data: dict[str, Any] = {n: (axes.get(n, ("run",)), v) for n, v in vars(self).items() if n != "seconds"}
         data["kind"] = (("run",), self.kind)
         return xarray.Dataset(data, attrs={"seconds": self.seconds})
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """The fates as a table with a row for each run: the names of `Fate`, with `slope1`, ... and `limit1_1`,
+        `limit1_2`, ..., each entry of the limit once.
+        """
+        import pandas  # xarray brings it
+
+        plain = ("time", "error", "rank", "growth", "exponent", "steps")
+        upper = zip(*np.triu_indices(self.limit.shape[1]), strict=True)
+        return pandas.DataFrame(
+            {"kind": self.kind}
+            | {name: getattr(self, name) for name in plain}
+            | {f"slope{i + 1}": self.slopes[:, i] for i in range(self.slopes.shape[1])}
+            | {f"limit{i + 1}_{j + 1}": self.limit[:, i, j] for i, j in upper}
+        )
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
         """The histogram of the ranks, as matplotlib axes; options as for `plot_ranks`."""

@@ -4,10 +4,12 @@ import enum
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from . import _checks as checks
 from ._types import is_traced
+from .display.card import BAD, GOOD, Html, shown, status
 
 
 class Ending(enum.IntEnum):
@@ -101,3 +103,9 @@ class Outcome(eqx.Module):
         if is_traced(self.code) or jnp.ndim(self.code):
             return f"Outcome(code={self.code})"
         return f"{self.kind} at t = {float(self.time):.6g}: {_WORDS[Ending(int(self.code))]}"
+
+    @shown
+    def _repr_html_(self) -> Html:
+        fine = np.isin(np.asarray(self.code), [Ending.REACHED, Ending.STOPPED, Ending.FATE_KNOWN])
+        words = f"{fine.sum()} of {fine.size} runs did what was asked" if fine.ndim else str(self)
+        return status(GOOD if fine.all() else BAD, words)

@@ -87,7 +87,7 @@ def test_progress_starts_at_t0(monkeypatch, capsys):
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
     with progress.Progress(True, 100.0, 110.0) as bar:
         bar.update(101.0, 3)
-        assert bar.bar.tasks[0].percentage == pytest.approx(10.0)
+        assert bar.bar.bar.tasks[0].percentage == pytest.approx(10.0)
     capsys.readouterr()
 
 

@@ -94,6 +94,18 @@ def test_settings_of_the_user_are_left_alone(runs):
     assert dict(plt.rcParams) == before
 
 
+def test_what_a_backend_sets_inside_the_style_stays():
+    """That of notebooks turns `interactive` on when the first figure is made, and shows no figure without it."""
+    before = dict(plt.rcParams)
+    try:
+        with style.style():
+            plt.ion()
+            assert plt.rcParams["axes.facecolor"] == style.PAPER
+        assert dict(plt.rcParams) == before | {"interactive": True}
+    finally:
+        plt.ioff()
+
+
 @pytest.mark.parametrize("coordinates, d", [((0, 4), 2), ((1, 2, 3), 3), ((2,), 1)])
 def test_coordinates_of_high_dimension(runs, coordinates, d):
     ax = plot_run(runs[5], coordinates=coordinates)

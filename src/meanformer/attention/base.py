@@ -15,6 +15,8 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
+from ..display.card import shown
+from ..display.modules import module_card
 from ..measures.cloud import PointCloud, check_range
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
@@ -138,6 +140,8 @@ class AbstractField(eqx.Module):
 
     def __sub__(self, other: "AbstractField") -> "AbstractField":
         return self + (-other) if isinstance(other, AbstractField) else NotImplemented
+
+    _repr_html_ = shown(module_card)
 
 
 class AbstractLeaf(AbstractField):

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._types import Scalar, cast, common_dtype, is_traced
+from ..display.card import Html, card, shown
 from ..measures.cloud import PointCloud
 from ..reduce.exact import log_weights
 from ..reduce.grid import LARGEST_DIMENSION
@@ -74,6 +75,11 @@ class Plan(eqx.Module):
 
     def __repr__(self) -> str:
         return f"<Plan: {self}>"
+
+    @shown
+    def _repr_html_(self) -> Html:
+        error = None if self.exact else f"{self.error:.1e}, measured on a sample; {self.accuracy:g} asked for"
+        return card("Plan", [("sums", self.words), ("error", error), ("memory", f"{self.bytes / 1e9:.2g} GB")])
 
 
 def checked_accuracy(accuracy: Any) -> float:

@@ -8,10 +8,13 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 
 from .. import _checks as checks
+from ..display.card import Html, array, card, number, shown, table
 from ..measures.cloud import PointCloud
 
 # Pairs per token up to which they are simply listed.
 FEW_PAIRS = 50
+# Of more clusters a notebook shows the largest.
+MOST_SHOWN = 8
 
 
 class Clusters(NamedTuple):
@@ -25,6 +28,18 @@ class Clusters(NamedTuple):
     centres: np.ndarray
     weights: np.ndarray
     tolerance: float
+
+    @shown
+    def _repr_html_(self) -> Html:
+        order = np.argsort(-self.weights)[:MOST_SHOWN]
+        tokens = [int((self.labels == k).sum()) for k in order]
+        rows = [
+            (k, count, number(self.weights[k]), array(self.centres[k]))
+            for k, count in zip(order.tolist(), tokens, strict=True)
+        ]
+        few = "" if self.count <= MOST_SHOWN else f", the {MOST_SHOWN} largest"
+        title = f"{self.count} {'cluster' if self.count == 1 else 'clusters'}{few}"
+        return card(title, [], formula=table(("label", "tokens", "weight", "centre"), rows))
 
 
 def clusters(mu: PointCloud, tolerance: float = 0.01) -> Clusters:

@@ -9,6 +9,7 @@ import numpy as np
 from ..attention.schedule import is_constant
 from ..attention.softmax import Softmax
 from ..attention.view import act
+from ..display.card import BAD, GOOD, OPEN, Html, card, number, shown, status
 from ..spaces import Euclidean
 from .history import token_run
 
@@ -53,6 +54,12 @@ class Verdict:
         return f"{word}: {self.claim} ({self.hypotheses})" + (f"; {numbers}" if numbers else "")
 
     __repr__ = __str__
+
+    @shown
+    def _repr_html_(self) -> Html:
+        colour, word = {True: (GOOD, "Seen"), False: (BAD, "Not seen"), None: (OPEN, "Undecided")}[self.holds]
+        numbers = [(key.replace("_", " "), number(v)) for key, v in self.evidence.items() if np.ndim(v) == 0]
+        return card(status(colour, f"{word}: {self.claim}"), [("conditions", self.hypotheses), *numbers])
 
 
 Judge = Callable[[], tuple[bool | None, dict[str, Any]]]

@@ -91,7 +91,7 @@ def flow(
     - `stop`: a rule, or several: `mf.Stationary(1e-6)`, `mf.RadiusAbove(10.0)`, `mf.WallClock(60.0)`, or a function
       `(mu, t) -> bool`.
     - `max_steps`: how many steps to try at the most (100,000; under tracing 4096).
-    - `progress`: a bar, if the run is long (default: on a terminal).
+    - `progress`: a bar, if the run is long (default: on a terminal, in a notebook).
     - `adjoint`: how diffrax differentiates; the default is reverse mode, `diffrax.ForwardMode()` is for `jax.jvp`.
     - `journal`: `mf.Journal("runs/mine")` writes the run to a folder while it goes on; the same call goes on from there
       after an interruption, to the same bits.

@@ -14,18 +14,22 @@ from .._types import cast, is_traced
 from ..attention import CONVENTION
 from ..attention.schedule import breaks_of
 from ..diagnostics.clusters import Clusters, clusters
+from ..display.card import Html, shown
 from ..fate import Fate
 from ..measures.cloud import PointCloud
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from ..outcome import Outcome
+from .cards import run_card
 from .frames import Original
 from .observe import Observer
 from .particles import ParticleSystem
 from .planning import Planner
 from .system import AbstractSystem
+from .table import run_table
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
 
 
@@ -40,6 +44,11 @@ class Lazy:
             self._value = self._read()
         return self._value
 
+    @property
+    def known(self) -> bool:
+        """Whether they have been read."""
+        return self._value is not None
+
 
 class Trajectory(eqx.Module):
     """A run, as `mf.flow`, `mf.layers` and `mf.load` give it: the measure at its save times, how it ended, and what it
@@ -53,7 +62,7 @@ class Trajectory(eqx.Module):
       mean, the covariance and the radius of all of them are here (`final` is whole);
     - `at(t)`, the state between save times; `original()`, out of a rescaled frame;
     - `stats`: steps, rejected steps, seconds, ...;
-    - `clusters()`, `plot()`, `animate(path)`, `to_xarray()`, `save(path)`.
+    - `clusters()`, `plot()`, `animate(path)`, `to_xarray()`, `to_dataframe()`, `save(path)`.
 
     ```python
     tokens = mf.uniform_cube(d=2).sample(40, key=jax.random.key(0))
@@ -246,6 +255,25 @@ class Trajectory(eqx.Module):
 
         films = {PointCloud: animate_run, Gaussian: animate_gaussian_run, Density: animate_density_run}
         return films[type(self.system.mu)](self, path, **options)
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """The run as a table, in the run's frame (`run.original()` leaves a rescaled one). No row is there twice:
+
+        - tokens: a row for each time and token, with the columns `time`, `token`, `x1` to `xd`, `weight`, and
+          `position` if tokens have positions;
+        - a Gaussian: a row for each time, with `time`, `mean1` to `meand`, and `cov1_1`, `cov1_2`, ..., each entry of
+          the covariance once;
+        - a density: a row for each time and cell, with `time`, `position` if there are positions, `x1` and `x2`, `mass`
+          and `density`.
+
+        `frame.attrs` has the outcome, the field and the rest of what `to_xarray` tells.
+        """
+        return run_table(self.to_xarray())
+
+    @shown
+    def _repr_html_(self) -> Html:
+        known = not isinstance(self.stored, Lazy) or self.stored.known
+        return run_card(self, _arrays(self.system, jax.device_get(self.saved)) if known else None)
 
 
 def observed(

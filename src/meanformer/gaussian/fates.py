@@ -50,7 +50,7 @@ def fates(
     - `gaussians`: one for all, a list, or a batch: `mf.Gaussian(means, factor=factors)`, shapes `(n, d)`, `(n, d, r)`.
     - `rtol`: the relative error allowed in a step. `max_steps`: how many steps to try before "UNDECIDED", 1000 by
       default, in sixteens.
-    - `progress`: a bar, if it takes long (default: on a terminal).
+    - `progress`: a bar, if it takes long (default: on a terminal, in a notebook).
 
     **Returns:** `Fates`, arrays of kinds, times, ranks, limits, with one entry per run.
 

@@ -12,6 +12,8 @@ from jaxtyping import Array, Bool, Float
 from .. import _checks as checks
 from .. import _draws as draws
 from .._types import Key, Points, Weights, cast, common_dtype
+from ..display.card import shown
+from .cards import cloud_card
 
 
 def _checked_weights(weights: Any, shape: tuple[int, ...]) -> Array:
@@ -213,6 +215,8 @@ class PointCloud(eqx.Module):
                 remedy="index its points: mu.points[i]",
             )
         return jax.tree.map(lambda a: a[index], self)
+
+    _repr_html_ = shown(cloud_card)
 
 
 def stack_clouds(clouds: Sequence[PointCloud]) -> PointCloud:

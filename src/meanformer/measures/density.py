@@ -11,6 +11,8 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._types import cast, common_dtype
+from ..display.card import shown
+from .cards import density_card
 from .cloud import PointCloud, check_range
 
 MAX_DIMENSION = 2
@@ -197,6 +199,8 @@ class Density(eqx.Module):
         rows = "" if self.positions is None else f", {self.positions.shape[0]} positions"
         batch = f", a batch of shape {self._batch}" if self._batch else ""
         return f"Density(d={self.d}, {size} on {box}{rows}{batch})"
+
+    _repr_html_ = shown(density_card)
 
 
 def with_masses(density: Density, masses: Array) -> Density:

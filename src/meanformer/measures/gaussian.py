@@ -12,6 +12,9 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .. import _draws as draws
 from .._types import Key, as_array, cast, common_dtype
+from ..display.card import shown
+from ..display.modules import module_card
+from .cards import gaussian_card
 from .cloud import PointCloud
 
 
@@ -210,12 +213,15 @@ class Gaussian(eqx.Module):
         norm, trace = float(jnp.linalg.norm(self.mean)), float(jnp.sum(self.factor**2))
         return f"Gaussian({size}, |mean|={norm:.4g}, tr(cov)={trace:.4g}, factor of width {self.factor.shape[1]})"
 
+    _repr_html_ = shown(gaussian_card)
+
 
 class Mixture(eqx.Module):
     r"""The Gaussian mixture $\sum_c p_c\,\mathcal N(m_c,\Sigma_c)$; made by `gaussian_mixture`."""
 
     components: tuple[Gaussian, ...]
     weights: Float[Array, " c"]
+    _repr_html_ = shown(module_card)
 
     @property
     def d(self) -> int:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from .. import _checks as checks
+from ..display.card import shown
+from .cards import labelled_card
 from .cloud import PointCloud
 
 
@@ -88,6 +90,8 @@ class Labelled:
         (rows, columns), size = self.grid, self.patch[0]
         placed = points[-rows * columns :].reshape(rows, columns, size, size, *self.patch[2:])
         return placed.swapaxes(1, 2).reshape(rows * size, columns * size, *self.patch[2:])
+
+    _repr_html_ = shown(labelled_card)
 
 
 def _names(labels: Any) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .. import _draws as draws
 from .._types import Key, Scalar, cast, common_dtype
+from ..display.card import shown
+from ..display.modules import module_card
 from ..spaces import Sphere
 from .cloud import PointCloud
 
@@ -19,6 +21,7 @@ class UniformBall(eqx.Module):
 
     centre: Float[Array, " d"]
     radius: Scalar
+    _repr_html_ = shown(module_card)
 
     @property
     def d(self) -> int:
@@ -47,6 +50,7 @@ class UniformCube(eqx.Module):
 
     low: Float[Array, " d"]
     high: Float[Array, " d"]
+    _repr_html_ = shown(module_card)
 
     @property
     def d(self) -> int:
@@ -75,6 +79,7 @@ class UniformSphere(eqx.Module):
 
     dimension: int = eqx.field(static=True)
     radius: Scalar
+    _repr_html_ = shown(module_card)
 
     @property
     def d(self) -> int:
@@ -100,6 +105,7 @@ class Empirical(eqx.Module):
     """The law of explicit points; made by `empirical`."""
 
     cloud: PointCloud
+    _repr_html_ = shown(module_card)
 
     @property
     def d(self) -> int:

@@ -4,7 +4,8 @@ The palette is that of Paul Tol ("bright"), which people with any colour vision 
 viridis without its palest end, which would vanish on paper.
 """
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
@@ -46,9 +47,19 @@ _SETTINGS: dict[Any, Any] = {
 }
 
 
-def style() -> AbstractContextManager[None]:
-    """A context with the settings of all figures."""
-    return mpl.rc_context(_SETTINGS)
+@contextmanager
+def style() -> Iterator[None]:
+    """A context with the settings of all figures, which takes back these and no others.
+
+    Not `rc_context`, which takes back all: the first figure of a notebook loads the backend, which turns `interactive`
+    on, and without it no later figure would be shown.
+    """
+    before: dict[Any, Any] = {name: mpl.rcParams[name] for name in _SETTINGS}
+    mpl.rcParams.update(_SETTINGS)
+    try:
+        yield
+    finally:
+        mpl.rcParams.update(before)
 
 
 def category_colours(labels: np.ndarray) -> np.ndarray:

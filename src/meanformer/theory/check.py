@@ -22,6 +22,7 @@ from ..diagnostics.bounds import (
     trace_bound,
 )
 from ..diagnostics.weak import finished_run, weak_residual
+from ..display.card import BAD, GOOD, Html, card, shown, status, table
 from ..flows.densities import NOTABLE_LOSS
 from ..flows.flow import flow
 from ..measures.cloud import PointCloud
@@ -37,6 +38,7 @@ SLACK = 1e-4
 # Derivatives are measured at so many tokens at the most, distances between so many.
 PROBES = 48
 MOST_TOKENS = 2000
+HEADER = ("claim", "bound", "measured", "slack", "")
 BEYOND = "the bound is beyond the floating-point range"
 
 
@@ -138,19 +140,29 @@ class Checked:
             )
         return found[0]
 
-    def __str__(self) -> str:
-        rows = [("claim", "bound", "measured", "slack", "")]
+    def _rows(self) -> list[tuple[str, str, str, str, str]]:
+        rows = []
         for claim in self.claims:
             bound = claim.why if claim.bound is None else f"{claim.bound:.4g}"
             slack = "" if claim.bound is None else f"{100 * claim.slack:.3g} %"
             verdict = {True: "holds", False: "VIOLATED", None: ""}[claim.holds]
             measured = "" if np.isnan(claim.measured) else f"{claim.measured:.4g}"
             rows.append((claim.claim, bound, measured, slack, verdict))
+        return rows
+
+    def __str__(self) -> str:
+        rows = [HEADER, *self._rows()]
         widths = [max(len(row[k]) for row in rows) for k in range(5)]
         lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join([self.title, *lines])
 
     __repr__ = __str__
+
+    @shown
+    def _repr_html_(self) -> Html:
+        colours = {"holds": GOOD, "VIOLATED": BAD}
+        rows = [(*row, status(colours[word], word) if word else "") for *row, word in self._rows()]
+        return card(self.title, [], formula=table(HEADER, rows))
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
         """Bounds against measurements along the run, as matplotlib axes; without a path, as `plot_claims`."""

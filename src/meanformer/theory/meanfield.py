@@ -101,7 +101,7 @@ def mean_field_rate(
       given, one run of so many tokens (by default four times the largest n), whose own sampling error is taken
       out of the root mean squares by the factor $(1+n/n_{\text{ref}})^{-1/2}$: right on average over references, so
       that with a single one the interval covers the true rate in about 88 % of cases, not 95 %. Give more.
-    - `rtol`: of the token runs. `progress`: a bar, if it takes long (default: on a terminal).
+    - `rtol`: of the token runs. `progress`: a bar, if it takes long (default: on a terminal, in a notebook).
 
     **Returns:** a `MeanFieldRate`.
 

@@ -70,7 +70,7 @@ class Server:
     def page(self) -> Iterator["Page"]:
         """A page that is connected."""
         address = self.address.replace("http", "ws") + f"/ws?token={self.token}"
-        with connect(address, max_size=None, open_timeout=60, close_timeout=20) as socket:
+        with connect(address, max_size=None, open_timeout=PATIENCE, close_timeout=60) as socket:
             yield Page(socket)
 
     def workers(self) -> list[int]:
@@ -185,7 +185,7 @@ def started(folder: Path, *arguments: str, port: int = 0, cache: Path | None = N
             if process.poll() is None:
                 process.terminate()
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(20)

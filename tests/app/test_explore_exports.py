@@ -48,7 +48,7 @@ def run_again(server, browser, tmp_path_factory):
         points = view.points(-1)
     folder = server.folder / "runs" / "exported"
     command = [sys.executable, "-m", "meanformer", "run", str(file), "--out", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     return file, shown, points, folder
 

@@ -92,7 +92,7 @@ def test_the_exported_gaussian_runs_to_the_same_fate(opened, server, tmp_path):
         view.page.get_by_test_id("export-toml").click()
     saved.value.save_as(tmp_path / "gaussian.toml")
     command = [sys.executable, "-m", "meanformer", "run", "gaussian.toml", "--out", "run"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["numbers"]["fate"] == "CONVERGED"

@@ -20,7 +20,7 @@ from PIL import Image
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from app._pages import SMALL, TOKEN, Server, changed, started
+from app._pages import PATIENCE, SMALL, TOKEN, Server, changed, started
 from meanformer.app.protocol import pack
 from meanformer.app.server import GIF_FRAMES, GIF_SIDE, make_gif
 
@@ -40,7 +40,7 @@ class Response:
 
 def request(server: Server, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Response:
     """A bare request: nothing is followed, and no cookie kept."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
     try:
         connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
         return Response(connection.getresponse())
@@ -148,7 +148,7 @@ def test_a_socket_needs_the_token_and_our_own_page(server, cookie):
     with connect(
         f"ws://127.0.0.1:{server.port}/ws", additional_headers={"Cookie": cookie}, origin=server.address
     ) as open_socket:
-        assert json.loads(open_socket.recv(30))["say"] == "hello"
+        assert json.loads(open_socket.recv(PATIENCE))["say"] == "hello"
 
 
 def test_a_socket_under_another_name_is_refused(server):
@@ -290,7 +290,7 @@ def test_each_fault_of_a_film_has_its_words(data, words):
 # --- processes ---
 
 
-def wait_until(true, seconds: float = 60.0) -> bool:
+def wait_until(true, seconds: float = PATIENCE) -> bool:
     end = time.monotonic() + seconds
     while not (found := true()) and time.monotonic() < end:
         time.sleep(0.05)
@@ -318,7 +318,7 @@ def own(tmp_path, compiled):
 def test_workers_end_with_the_server(own, how):
     workers = own.workers()
     own.process.send_signal(how)
-    own.process.wait(30)
+    own.process.wait(PATIENCE)
     assert wait_until(lambda: all(gone(pid) for pid in workers)), "orphans"
 
 
@@ -331,7 +331,7 @@ def test_workers_end_with_a_server_that_is_killed_while_they_compute(own):
             pass
         workers = own.workers()
         own.process.kill()
-        own.process.wait(30)
+        own.process.wait(PATIENCE)
     assert wait_until(lambda: all(gone(pid) for pid in workers)), "orphans"
 
 
@@ -360,7 +360,7 @@ def test_nobody_asking_for_a_while_ends_the_server(tmp_path, compiled):
             assert page.receive()["say"] == "cancelled"
         workers = running.workers()
         assert workers
-        assert running.process.wait(60) == 0  # a page that is left open does not
+        assert running.process.wait(PATIENCE) == 0  # a page that is left open does not
         assert running.process.stdout is not None
         assert "the explorer ends" in running.process.stdout.read()
         assert wait_until(lambda: all(gone(pid) for pid in workers)), "orphans"
@@ -368,7 +368,7 @@ def test_nobody_asking_for_a_while_ends_the_server(tmp_path, compiled):
 
 def test_a_port_that_is_taken_is_refused_in_words(server, tmp_path):
     command = [sys.executable, "-m", "meanformer", "explore", "--port", str(server.port), "--no-browser"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode != 0
     assert f"port {server.port}" in ended.stderr
     assert "--port 0" in ended.stderr
@@ -382,7 +382,7 @@ def test_a_token_of_its_own_is_drawn(tmp_path):
     tokens = set()
     for _ in range(2):
         ended = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=True
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=True
         )
         found = re.search(r"http://127\.0\.0\.1:\d+/\?token=([\w-]{32,})", ended.stdout)
         assert found, ended.stdout + ended.stderr

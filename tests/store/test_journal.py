@@ -178,6 +178,15 @@ def test_a_folder_of_format_1_is_read_for_ever():
     np.testing.assert_allclose(mf.velocity(run.field, run.final), mf.velocity(field, expected.final), rtol=1e-13)
 
 
+@pytest.fixture
+def heeded():
+    """Ctrl-C counts, also in a suite that was started in the background and ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_an_interrupt_in_the_middle_of_a_write_neither_loses_nor_doubles_rows(tmp_path, monkeypatch):
     """Ctrl-C at each step of the writer, as the command line has it: the write ends first, then the run."""
 

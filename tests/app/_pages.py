@@ -1,5 +1,6 @@
 """A server of the explorer, as a process of its own, and a page of it that asks and collects answers."""
 
+import asyncio
 import contextlib
 import dataclasses
 import itertools
@@ -9,7 +10,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ import numpy as np
 from websockets.sync.client import ClientConnection, connect
 
 from meanformer.app.protocol import unpack
+from meanformer.experiments.config import read_experiment
+from meanformer.experiments.runner import run_experiment
 
 TOKEN = "a-token-of-tests"
 PATIENCE = 240.0
@@ -35,6 +39,17 @@ SMALL: dict[str, Any] = {
     "save": {"times": 6},
 }
 """An experiment that costs nothing once it is compiled."""
+
+
+def ran(file: Path, folder: Path) -> Path:
+    """The folder of `meanformer run file --out folder`, which is run in this process."""
+    return run_experiment(read_experiment(file), folder).path
+
+
+def alone(work: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns, run in a thread of its own: in this one a browser may keep its loop."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 def changed(experiment: dict[str, Any], **tables: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from _pages import PATIENCE, started
-from browser import MOMENT, browser_fixture, link, opened_fixture, tokens, visit  # noqa: F401
+from browser import MOMENT, link, tokens, visit
 from playwright.sync_api import expect
 
 REACH = """async (address) => {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app._pages import PATIENCE
+from app._pages import PATIENCE, alone
 from meanformer.app import pool as pools
 from meanformer.app.pool import Job, Pool, shape_of
 
@@ -102,7 +102,7 @@ def play(monkeypatch) -> Callable[..., None]:
                 await pool.close()
             assert all(process.returncode is not None for process in processes)
 
-        asyncio.run(whole())
+        alone(whole())
 
     return run
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.websockets import WebSocket
 
-from app._pages import PATIENCE
+from app._pages import PATIENCE, alone
 from meanformer.app import session as sessions
 from meanformer.app.pool import Job, Pool
 from meanformer.app.session import Session
@@ -73,6 +73,6 @@ def test_a_page_that_takes_no_messages_is_let_go(monkeypatch, tmp_path):
             await asyncio.wait_for(session.deliver("more"), PATIENCE / 2)
         return session
 
-    session = asyncio.run(meet())
+    session = alone(meet())
     assert session.gone and isinstance(pool.failure, TimeoutError)
     assert [job.message["slot"] for job in pool.cancelled] == ["main"]

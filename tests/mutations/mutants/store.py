@@ -55,7 +55,7 @@ MUTANTS = [
                 "{**files, 'segment.json': about}))",
             ),
         ),
-        tests="tests/store/test_kill.py::test_killed_at_every_step_of_the_writer",
+        tests="tests/store/test_kill.py::test_killed_at_steps_of_the_writer",
     ),
     mutant(
         "any_format",

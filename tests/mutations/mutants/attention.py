@@ -1,6 +1,6 @@
 """Attention kinds, masks, combinations of fields, Sinkhorn's problem."""
 
-from ..mutators import mutant, replace, returns
+from ..mutators import assign, mutant, replace, returns
 
 FIELDS = "tests/attention/test_golden_fields.py"
 IDENTITIES = "tests/attention/test_identities.py"
@@ -87,7 +87,7 @@ MUTANTS = [
     mutant(
         "norm_of_query_only",
         "pre-norm: the context is not normalised",
-        ("attention/norm.py:PreNorm.evaluate", replace("mu.with_points(_)", "mu")),
+        ("attention/norm.py:PreNorm", replace("mu.with_points(_)", "mu", nth=0)),
         tests=f"{COMBINATIONS}::test_pre_and_post_norm",
     ),
     mutant(
@@ -120,5 +120,32 @@ MUTANTS = [
         "effective matrix of the distance kernel without its 2",
         ("attention/sinkhorn.py:Sinkhorn.B", replace("2", "1")),
         tests=f"{SOLVER}::test_effective_matrix",
+    ),
+    mutant(
+        "sinkhorn_mask_strict",
+        "masked Sinkhorn: a token does not see itself",
+        ("attention/sinkhorn.py:Sinkhorn._prefix_mix.one", replace("_a <= _b", "_a < _b")),
+        tests=f"{COMBINATIONS}::test_causal_sinkhorn_is_sinkhorn_on_what_is_seen",
+    ),
+    mutant(
+        "sinkhorn_prefix_not_solved",
+        "masked Sinkhorn: the guess of one prefix is kept as the solution of the next",
+        ("attention/sinkhorn.py:Sinkhorn._prefix_mix.one", replace("solution.g", "guess", nth=0)),
+        tests=f"{FIELDS}::test_causal",
+    ),
+    mutant(
+        "implicit_derivative",
+        "the derivative of the potentials dropped",
+        ("attention/potentials.py:_root_jvp", assign("g_dot", "0 * _")),
+        tests=f"{SOLVER}::test_derivative_both_modes",
+    ),
+    mutant(
+        "sinkhorn_never_stalls",
+        "a Sinkhorn problem that was not solved counts as solved",
+        (
+            "attention/potentials.py:solve",
+            replace("Potentials(_a, _b, *report)", "Potentials(_a, _b, *report[:-1], jnp.ones_like(report[-1]))"),
+        ),
+        tests=f"{SOLVER}::test_early_stop_is_reported_and_rows_are_probabilities",
     ),
 ]

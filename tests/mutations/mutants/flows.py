@@ -1,4 +1,4 @@
-"""Flows: frames, layers, densities, plans along a run. Of the loop itself, see `loop.py`."""
+"""Flows: frames, layers, breaks, densities, plans along a run."""
 
 from ..mutators import assign, mutant, replace
 
@@ -24,10 +24,16 @@ MUTANTS = [
         tests=(f"{FLOW_IDENTITIES}::test_row_26_rescaled_frame", TRAJECTORY),
     ),
     mutant(
-        "no_retraction_of_steps",
-        "sphere: states are brought back when saved, not after a step",
-        ("flows/solvers.py:Retracting.step", replace("self.retract(_a)", "_a")),
-        tests=f"{STEPS}::test_euler_steps_on_the_sphere_are_layers",
+        "across_breaks",
+        "a flow does not restart at the breaks of a piecewise field",
+        ("flows/setup.py:pieces", replace("not breaks", "True")),
+        tests=f"{STEPS}::test_constant_steps_end_at_breaks",
+    ),
+    mutant(
+        "noisy_rtol",
+        "error control may be stricter than the sums",
+        ("flows/setup.py:checked_control", replace("_a < 0.999 * _b", "False")),
+        tests="tests/reduce/test_planner.py::test_refusals",
     ),
     mutant(
         "layers_step",

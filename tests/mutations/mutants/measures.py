@@ -8,7 +8,7 @@ MUTANTS = [
     mutant(
         "resample_unweighted",
         "resampling ignores the weights",
-        ("measures/cloud.py:PointCloud.resample", replace("jr.choice(*_a, p=_)", "jr.choice(*_a)")),
+        ("measures/cloud.py:PointCloud.resample", replace("self.weights", "jnp.full_like(self.weights, 1 / self.n)")),
         tests="tests/measures/test_clouds.py::test_resample",
     ),
     mutant(

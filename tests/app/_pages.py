@@ -39,6 +39,8 @@ SMALL: dict[str, Any] = {
     "save": {"times": 6},
 }
 """An experiment that costs nothing once it is compiled."""
+SLOW: dict[str, Any] = {**SMALL, "measure": {"kind": "ball", "n": 3000, "d": 2}, "flow": {"t1": 500.0}}
+"""A run of minutes."""
 
 
 def ran(file: Path, folder: Path) -> Path:

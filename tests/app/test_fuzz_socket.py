@@ -12,12 +12,9 @@ import hypothesis.strategies as st
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from app._pages import PATIENCE, SMALL, Page, started
+from app._pages import PATIENCE, SLOW, SMALL, Page, started
 from meanformer.app.limits import MESSAGE_BYTES
 from meanformer.app.session import ASKED, MOST_LEVELS, read_message
-
-SLOW = {**SMALL, "measure": {"kind": "ball", "n": 3000, "d": 2}, "flow": {"t1": 500.0}}
-"""A run of minutes."""
 
 COUNT = 1000
 BURST = 7

@@ -1,5 +1,6 @@
 """Who gets in: tokens, names, origins, files; what a page is told; and what becomes of the processes."""
 
+import asyncio
 import contextlib
 import http.client
 import io
@@ -20,7 +21,8 @@ from PIL import Image
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from app._pages import PATIENCE, SMALL, TOKEN, Server, changed, started
+from app._pages import PATIENCE, SLOW, SMALL, TOKEN, Server, started
+from meanformer.app import launch
 from meanformer.app.protocol import pack
 from meanformer.app.server import GIF_FRAMES, GIF_SIDE, make_gif
 
@@ -314,7 +316,7 @@ def own(tmp_path, compiled):
 
 
 @linux
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_workers_end_with_the_server(own, how):
     workers = own.workers()
     own.process.send_signal(how)
@@ -324,38 +326,41 @@ def test_workers_end_with_the_server(own, how):
 
 @linux
 def test_workers_end_with_a_server_that_is_killed_while_they_compute(own):
+    """And the clerk, who has nothing to do."""
     with own.page() as page:
-        page.send("run", experiment=changed(SMALL, measure={"n": 4000}, flow={"t1": 1000.0}))
+        page.send("run", experiment=SLOW)
         assert page.receive()["say"] in ("queued", "start")
         while page.receive()["say"] != "doing":
             pass
         workers = own.workers()
+        assert len(workers) == 2
         own.process.kill()
         own.process.wait(PATIENCE)
     assert wait_until(lambda: all(gone(pid) for pid in workers)), "orphans"
 
 
 @linux
-def test_a_worker_that_is_killed_is_told_of_and_replaced(own):
-    with own.page() as page:
-        number = page.send("run", experiment=changed(SMALL, measure={"n": 4000}, flow={"t1": 1000.0}))
+def test_a_worker_that_is_killed_is_told_of_and_replaced(server):
+    with server.page() as page:
+        number = page.send("run", experiment=SLOW)
         while page.receive()["say"] != "start":
             pass
-        before = own.workers()
+        before = server.workers()
         for worker in before:
             os.kill(worker, signal.SIGKILL)
         last = page.answers(number)[-1]
         assert last["say"] == "failed"
         assert "worker process ended" in last["words"]
         assert page.run(SMALL).one("end")["outcome"]["kind"] == "REACHED"
-        assert not set(own.workers()) & set(before)
+        assert not set(server.workers()) & set(before)
 
 
 @linux
 def test_nobody_asking_for_a_while_ends_the_server(tmp_path, compiled):
-    with started(tmp_path, "--idle", "0.05", cache=compiled) as running, running.page() as page:  # three seconds
+    few = ("--workers", "1", "--idle", "0.1")  # six seconds
+    with started(tmp_path, *few, cache=compiled) as running, running.page() as page:
         for _ in range(9):  # what asks keeps it
-            time.sleep(0.5)
+            time.sleep(1)
             page.send("cancel")
             assert page.receive()["say"] == "cancelled"
         workers = running.workers()
@@ -375,16 +380,14 @@ def test_a_port_that_is_taken_is_refused_in_words(server, tmp_path):
     assert "Traceback" not in ended.stderr
 
 
-def test_a_token_of_its_own_is_drawn(tmp_path):
-    """Without one given it is long, random, and in the address that is printed."""
-    command = [sys.executable, "-m", "meanformer", "explore", "--port", "0", "--no-browser", "--idle", "0.01"]
-    environment = {key: value for key, value in os.environ.items() if key != "MEANFORMER_TOKEN"}
+def test_a_token_of_its_own_is_drawn(monkeypatch, capsys):
+    """Without one given it is long, random, and in the address that is printed; only the serving is left out."""
+    monkeypatch.setattr(launch, "_serve", lambda server, explorer, listening, *_: listening.close())
+    monkeypatch.setattr(asyncio, "run", lambda work: None)
     tokens = set()
     for _ in range(2):
-        ended = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=True
-        )
-        found = re.search(r"http://127\.0\.0\.1:\d+/\?token=([\w-]{32,})", ended.stdout)
-        assert found, ended.stdout + ended.stderr
+        launch.explore(port=0, browser=False)
+        found = re.search(r"http://127\.0\.0\.1:\d+/\?token=([\w-]{32,})", capsys.readouterr().out)
+        assert found
         tokens.add(found[1])
     assert len(tokens) == 2

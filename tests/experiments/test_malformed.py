@@ -345,11 +345,10 @@ def mutants(draw, kinds=KINDS) -> tuple[str, str, int | None, str]:
     return "\n".join(lines), kind, number + 1, ""
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(300, marks=pytest.mark.nightly)])
-def test_mutants_of_the_library_are_refused(count, folder):
+def test_300_mutants_of_the_library_are_refused(folder):
     texts, counted = set(), Counter()
 
-    @hypothesis.settings(max_examples=count, suppress_health_check=list(hypothesis.HealthCheck))
+    @hypothesis.settings(max_examples=300, suppress_health_check=list(hypothesis.HealthCheck))
     @hypothesis.given(mutants())
     def refused(mutant):
         text, kind, line, word = mutant
@@ -360,8 +359,8 @@ def test_mutants_of_the_library_are_refused(count, folder):
         counted[kind] += 1
 
     refused()
-    assert sum(counted.values()) >= count and len(texts) >= 0.8 * count
-    assert min(counted[kind] for kind in KINDS) >= count // 15, counted
+    assert sum(counted.values()) >= 300 and len(texts) >= 250
+    assert min(counted[kind] for kind in KINDS) >= 20, counted
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,12 +14,6 @@ MUTANTS = [
         tests=INTERRUPT,
     ),
     mutant(
-        "pending_forgotten",
-        "rows that were not written yet are replaced by later ones",
-        ("store/journal.py:Journal.keep", replace("[*_a, *_b]", "[*_b]")),
-        tests=f"{JOURNAL}::test_interrupted_and_whole_runs_have_the_same_bits[layers]",
-    ),
-    mutant(
         "interrupt_inside_a_write",
         "Ctrl-C does not wait for the end of a write",
         ("store/disk.py:undisturbed", drop("signal.signal", near="came")),

@@ -5,11 +5,9 @@
     returns("0 * _")                            the value of a `return`
     drop("note")                                the statement that assigns to `note`, or calls it
 
-In patterns `_` stands for any expression, `_a`, `_b` for expressions that the replacement uses (the same name twice:
-the same expression twice), `*_rest` for the remaining arguments of a call, `**_` for the remaining keywords. In the
-other three `_` is the value that was there. A change must have exactly one place in its function: `near` asks for
-places in a statement that mentions these names, `nth` picks one of several. Anything else is an error, and so is a
-change that changes nothing.
+Patterns are told of in `patterns.py`; in the other three `_` is the value that was there. A change must have exactly
+one place in its function: `near` asks for places in a statement that mentions these names, `nth` picks one of several.
+Anything else is an error, and so is a change that changes nothing.
 """
 
 import ast
@@ -17,6 +15,8 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from .patterns import expression, filled, matches
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "meanformer"
 
@@ -27,10 +27,10 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True)
 class Change:
-    """`rewrite` gives the node for a place in the tree, or None where nothing is to be done; [] removes a statement."""
+    """What is done to a tree: `rewrite` gives what takes the place of a node, or None for all other nodes."""
 
     told: str
-    rewrite: Callable[[ast.AST], ast.AST | list | None]
+    rewrite: Callable[[ast.AST], ast.AST | None]
     near: tuple[str, ...]
     nth: int | None
 
@@ -66,11 +66,11 @@ def mutant(name: str, mistake: str, *edits: tuple[str, Change], tests: str | tup
 
 def replace(old: str, new: str, *, near: str = "", nth: int | None = None) -> Change:
     """Replace an expression that matches a pattern."""
-    pattern = _expression(old)
+    pattern = expression(old)
 
     def rewrite(node: ast.AST) -> ast.AST | None:
         found: dict[str, ast.AST] = {}
-        return _filled(new, found) if _matches(pattern, node, found) else None
+        return filled(new, found) if matches(pattern, node, found) else None
 
     return Change(f"replace {old} by {new}", rewrite, tuple(near.split()), nth)
 
@@ -203,80 +203,5 @@ def _named(function: ast.AST, name: str) -> bool:
 
 def _with_value(node: ast.AST, new: str) -> ast.AST:
     changed = copy.copy(node)
-    changed.value = _filled(new, {"_": node.value})
+    changed.value = filled(new, {"_": node.value})
     return changed
-
-
-def _expression(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
-
-
-def _filled(text: str, found: dict[str, ast.AST]) -> ast.AST:
-    """The expression `text` with what was found in the place of its wildcards."""
-
-    class Fill(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.AST:
-            return copy.deepcopy(found.get(node.id, node))
-
-        def visit_Call(self, node: ast.Call) -> ast.AST:
-            self.generic_visit(node)
-            node.args = [part for arg in node.args for part in self._spread(arg)]
-            node.keywords = [part for arg in node.keywords for part in self._spread(arg)]
-            return node
-
-        def _spread(self, node: ast.AST) -> list:
-            value = getattr(node, "value", None)
-            spread = isinstance(node, ast.Starred) or (isinstance(node, ast.keyword) and node.arg is None)
-            return value.elts if spread and isinstance(value, ast.List) else [node]
-
-    return Fill().visit(_expression(text))
-
-
-def _matches(pattern: ast.AST, node: ast.AST, found: dict[str, ast.AST]) -> bool:
-    if isinstance(pattern, ast.Name) and pattern.id.startswith("_") and len(pattern.id) <= 2:
-        if not isinstance(node, ast.expr):
-            return False
-        if pattern.id != "_" and pattern.id in found:
-            return ast.dump(found[pattern.id]) == ast.dump(node)
-        found[pattern.id] = node
-        return True
-    if type(pattern) is not type(node):
-        return False
-    for field, wanted in ast.iter_fields(pattern):
-        if field in ("ctx", "type_comment", "kind"):
-            continue
-        got = getattr(node, field)
-        if isinstance(wanted, list):
-            if not _all_match(wanted, got, found):
-                return False
-        elif isinstance(wanted, ast.AST):
-            if not isinstance(got, ast.AST) or not _matches(wanted, got, found):
-                return False
-        elif wanted != got:
-            return False
-    return True
-
-
-def _all_match(patterns: list, nodes: list, found: dict[str, ast.AST]) -> bool:
-    """Whether a list of nodes matches a list of patterns, whose last may stand for all the rest."""
-    rest = patterns[-1] if patterns and _is_rest(patterns[-1]) else None
-    fixed = patterns[:-1] if rest else patterns
-    if len(nodes) < len(fixed) or (rest is None and len(nodes) > len(fixed)):
-        return False
-    if fixed and isinstance(fixed[0], ast.keyword):  # keywords in any order
-        given = {node.arg: node for node in nodes}
-        if not all(p.arg in given and _matches(p.value, given[p.arg].value, found) for p in fixed):
-            return False
-        nodes = [node for node in nodes if node.arg not in {p.arg for p in fixed}]
-    elif not all(isinstance(n, ast.AST) and _matches(p, n, found) for p, n in zip(fixed, nodes, strict=False)):
-        return False
-    else:
-        nodes = nodes[len(fixed) :]
-    if rest:
-        found[rest.value.id] = ast.List(nodes, ast.Load())
-    return True
-
-
-def _is_rest(node: ast.AST) -> bool:
-    starred = isinstance(node, ast.Starred) or (isinstance(node, ast.keyword) and node.arg is None)
-    return starred and isinstance(node.value, ast.Name) and node.value.id.startswith("_")

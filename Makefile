@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test docs pictures notebooks study theory bench mutants lint typecheck clean
+.PHONY: help venv demo test nightly docs pictures notebooks study theory bench mutants lint typecheck clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,9 +20,19 @@ demo: $(VENV)/.base ## install the package, run the tour and print the path of i
 	@$(BIN)/meanformer run tour --out runs/tour
 	@echo "==> Done. Open the report in a browser: file://$(CURDIR)/runs/tour/report.html"
 
-test: $(VENV)/.dev ## run the whole test suite
+test: $(VENV)/.dev ## run the tests: all that must hold before a merge
 	@echo "==> Running the test suite"
 	@$(BIN)/python -m pytest
+
+nightly: $(VENV)/.dev ## run what takes longer than a merge can wait: studies, papers in full, mutants (hours)
+	@echo "==> Running the longer studies"
+	@$(BIN)/python -m pytest -m nightly
+	@for paper in castin2025 geshkovski2023; do \
+	  echo "==> Reproducing $$paper in full"; \
+	  rm -rf build/nightly/$$paper; \
+	  $(BIN)/meanformer reproduce $$paper --out build/nightly/$$paper || exit 1; \
+	done
+	@$(MAKE) mutants
 
 docs: $(VENV)/.docs ## build the documentation, strictly, and print the path of its first page
 	@$(BIN)/python -m mkdocs build --strict
@@ -43,8 +53,8 @@ theory: $(VENV)/.dev ## measure bounds, rates and densities on many systems (abo
 bench: $(VENV)-bench/.bench ## measure speed against torch, KeOps, geomloss, ott: benchmarks/RESULTS.md (an hour)
 	@$(VENV)-bench/bin/python -m benchmarks
 
-mutants: $(VENV)/.dev ## check that the suite catches deliberate mistakes (long)
-	@$(BIN)/python tests/mutations/run.py
+mutants: $(VENV)/.dev ## check that the tests catch deliberate mistakes; what was interrupted goes on (long)
+	@PYTHONPATH=tests $(BIN)/python -m mutations
 
 lint: $(VENV)/.dev ## check format, style and spelling
 	@$(BIN)/ruff format --check .

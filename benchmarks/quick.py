@@ -1,4 +1,4 @@
-"""Three ratios with floors, without other libraries: `python -m benchmarks --quick`, which the test suite runs.
+"""Three ratios with floors, without other libraries: `python -m benchmarks --quick`, which `make nightly` runs.
 
 A floor is a third of what is usual, or less: a ratio below it is a fault, not noise.
 """

@@ -203,14 +203,14 @@ def test_interrupt_of_a_process(here):
     program = [sys.executable, "-m", "meanformer", "run", "small.toml", "--set", "depth=1000000"]
     command = [sys.executable, "-c", heed, *program, "--set", "every=0.1", "--set", "times=final"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 400
         manifest = here / "runs/small/manifest.json"
         while not (manifest.exists() and len(json.loads(manifest.read_text())["segments"]) > 3):
             assert time.monotonic() < deadline
             assert process.poll() is None, process.stderr
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=400)
     assert (process.returncode, out) == (130, "")
     assert err.endswith("To go on:\n  meanformer resume runs/small\n")
     assert mf.load("runs/small").outcome.kind == "UNFINISHED"

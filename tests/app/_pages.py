@@ -1,5 +1,6 @@
 """A server of the explorer, as a process of its own, and a page of it that asks and collects answers."""
 
+import asyncio
 import contextlib
 import dataclasses
 import itertools
@@ -9,7 +10,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ import numpy as np
 from websockets.sync.client import ClientConnection, connect
 
 from meanformer.app.protocol import unpack
+from meanformer.experiments.config import read_experiment
+from meanformer.experiments.runner import run_experiment
 
 TOKEN = "a-token-of-tests"
 PATIENCE = 240.0
@@ -35,6 +39,19 @@ SMALL: dict[str, Any] = {
     "save": {"times": 6},
 }
 """An experiment that costs nothing once it is compiled."""
+SLOW: dict[str, Any] = {**SMALL, "measure": {"kind": "ball", "n": 3000, "d": 2}, "flow": {"t1": 500.0}}
+"""A run of minutes."""
+
+
+def ran(file: Path, folder: Path) -> Path:
+    """The folder of `meanformer run file --out folder`, which is run in this process."""
+    return run_experiment(read_experiment(file), folder).path
+
+
+def alone(work: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns, run in a thread of its own: in this one a browser may keep its loop."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 def changed(experiment: dict[str, Any], **tables: Any) -> dict[str, Any]:
@@ -70,7 +87,7 @@ class Server:
     def page(self) -> Iterator["Page"]:
         """A page that is connected."""
         address = self.address.replace("http", "ws") + f"/ws?token={self.token}"
-        with connect(address, max_size=None, open_timeout=60, close_timeout=20) as socket:
+        with connect(address, max_size=None, open_timeout=PATIENCE, close_timeout=60) as socket:
             yield Page(socket)
 
     def workers(self) -> list[int]:
@@ -185,7 +202,7 @@ def started(folder: Path, *arguments: str, port: int = 0, cache: Path | None = N
             if process.poll() is None:
                 process.terminate()
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(20)

@@ -8,14 +8,13 @@ import time
 from typing import Any
 
 import numpy as np
-import pytest
 from _pages import TOKEN, Server
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from browsers import chromium
 
-PATIENCE, MOMENT = 120.0, 30.0
+PATIENCE, MOMENT = 240.0, 90.0
 """Seconds that a run, and that a page, may take on a busy machine; it is looked at again and again until then."""
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 375, "height": 812}
 # WebGL without a graphics card; root may not have a sandbox.
@@ -184,22 +183,11 @@ def visit(browser: Browser, server: Server, **options: Any):
         context.close()
 
 
-# Test modules import these two, and pytest finds them under their names.
-
-
-@pytest.fixture(scope="module", name="browser")
-def browser_fixture():
-    """A browser for the tests of a module."""
-    path = chromium()
+@contextlib.contextmanager
+def launched():
+    """The browser, as long as the block lasts."""
     expect.set_options(timeout=1000 * MOMENT)
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        started = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         yield started
         started.close()
-
-
-@pytest.fixture(name="opened")
-def opened_fixture(browser, server):
-    """Opens pages; after the test none of them may have had an error or asked anybody but the server."""
-    with visit(browser, server) as opened:
-        yield opened

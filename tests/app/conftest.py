@@ -1,8 +1,9 @@
-"""One server for all tests of the explorer that leave it as it was."""
+"""One server and one browser for all tests of the explorer that leave them as they were."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,3 +33,21 @@ def page(server) -> Iterator[Page]:
     """A page of that server."""
     with server.page() as connected:
         yield connected
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A browser for all tests that look at the page."""
+    from browser import launched
+
+    with launched() as started:
+        yield started
+
+
+@pytest.fixture
+def opened(browser, server) -> Iterator[Any]:
+    """Opens pages; after the test none of them may have had an error or asked anybody but the server."""
+    from browser import visit
+
+    with visit(browser, server) as opened:
+        yield opened

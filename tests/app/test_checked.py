@@ -10,7 +10,7 @@ import pytest
 from app._pages import SMALL, changed
 from meanformer.app.checked import check_experiment, check_request
 from meanformer.app.limits import LIMITS, Limits
-from meanformer.app.work import _experiment, _read
+from meanformer.app.work import _experiment, read_text
 from meanformer.experiments.config import from_settings
 from meanformer.experiments.schema.base import Located
 
@@ -270,7 +270,7 @@ def test_a_sweep_is_refused_before_its_runs_are_looked_at(monkeypatch):
 
     monkeypatch.setattr(work, "experiment_of", never)
     with pytest.raises(Located, match="one experiment at a time"):
-        _read('[sweep.grid]\n"attention.tau" = {linear = [1.0, 2.0, 1000000]}\n')
+        read_text('[sweep.grid]\n"attention.tau" = {linear = [1.0, 2.0, 1000000]}\n')
 
 
 def test_nesting_has_an_end():

@@ -1,7 +1,7 @@
 """The page for everybody: keyboard, names, contrast, phones, less motion."""
 
 import pytest
-from browser import DESKTOP, PHONE, browser_fixture, link, opened_fixture, small, tokens, visit  # noqa: F401
+from browser import DESKTOP, PHONE, link, small, tokens, visit
 from playwright.sync_api import expect
 
 VIEWS = ("tokens", "gaussian", "sides", "density")

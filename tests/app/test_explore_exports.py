@@ -3,12 +3,11 @@
 import csv
 import io
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from browser import browser_fixture, link, opened_fixture, small, tokens, visit  # noqa: F401
+from _pages import ran
+from browser import small, tokens, visit
 from PIL import Image
 from playwright.sync_api import expect
 
@@ -46,11 +45,7 @@ def run_again(server, browser, tmp_path_factory):
         saved.save_as(file)
         expect(view.page.locator("#status")).to_contain_text("meanformer run meanformer-l2-n16.toml")
         points = view.points(-1)
-    folder = server.folder / "runs" / "exported"
-    command = [sys.executable, "-m", "meanformer", "run", str(file), "--out", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    return file, shown, points, folder
+    return file, shown, points, ran(file, server.folder / "runs" / "exported")
 
 
 def test_the_experiment_file_gives_the_same_numbers(run_again):

@@ -5,8 +5,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from _pages import started
-from browser import MOMENT, browser_fixture, link, opened_fixture, tokens, visit  # noqa: F401
+from _pages import PATIENCE, started
+from browser import MOMENT, link, tokens, visit
 from playwright.sync_api import expect
 
 REACH = """async (address) => {
@@ -116,7 +116,7 @@ def test_a_lost_server_is_told_and_found_again(browser, compiled, tmp_path: Path
         view.ran()
         before = view.points(-1)
         first.process.terminate()
-        first.process.wait(20)
+        first.process.wait(PATIENCE)
         expect(view.page.locator("#connection")).to_contain_text("Not connected")
         # What was computed stays; a change waits.
         view.find("scrub").press("End")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from browser import browser_fixture, small, visit  # noqa: F401
+from browser import small, visit
 
 
 @pytest.fixture(scope="module")

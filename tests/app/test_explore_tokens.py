@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from browser import browser_fixture, coloured, opened_fixture, pixels, small, tokens, visit  # noqa: F401
+from browser import coloured, pixels, small, tokens, visit
 from playwright.sync_api import expect
 
 FIVE = [[-2.0, -1.0], [2.0, -1.0], [1.5, 1.5], [-1.0, 1.5], [0.0, 0.0]]

@@ -2,12 +2,11 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from browser import PATIENCE, browser_fixture, coloured, link, opened_fixture, pixels, small  # noqa: F401
+from _pages import ran
+from browser import PATIENCE, coloured, link, pixels, small
 from playwright.sync_api import expect
 
 IDENTITY = [[1, 0], [0, 1]]
@@ -91,10 +90,7 @@ def test_the_exported_gaussian_runs_to_the_same_fate(opened, server, tmp_path):
     with view.page.expect_download() as saved:
         view.page.get_by_test_id("export-toml").click()
     saved.value.save_as(tmp_path / "gaussian.toml")
-    command = [sys.executable, "-m", "meanformer", "run", "gaussian.toml", "--out", "run"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    results = json.loads((ran(tmp_path / "gaussian.toml", tmp_path / "run") / "results.json").read_text())
     assert results["numbers"]["fate"] == "CONVERGED"
     assert results["numbers"]["rank"] == 0
     assert "converges to rank 0" in row

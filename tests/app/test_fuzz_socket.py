@@ -1,4 +1,4 @@
-"""A thousand messages that no page would send: each is answered by a sentence, and nothing grows or breaks."""
+"""Messages that no page would send: each is answered by a sentence, and nothing grows or breaks."""
 
 import copy
 import json
@@ -12,12 +12,9 @@ import hypothesis.strategies as st
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from app._pages import PATIENCE, SMALL, Page, started
+from app._pages import PATIENCE, SLOW, SMALL, Page, started
 from meanformer.app.limits import MESSAGE_BYTES
 from meanformer.app.session import ASKED, MOST_LEVELS, read_message
-
-SLOW = {**SMALL, "measure": {"kind": "ball", "n": 3000, "d": 2}, "flow": {"t1": 500.0}}
-"""A run of minutes."""
 
 COUNT = 1000
 BURST = 7
@@ -104,8 +101,8 @@ def nested(rng: random.Random) -> str:
     return f'{{"do": "run", "slot": "deep", "run": 3, "experiment": {{"{where}": {inside}}}}}'
 
 
-def messages(seed: int) -> list[str | bytes]:
-    """A thousand of them, the same each time."""
+def messages(seed: int, count: int) -> list[str | bytes]:
+    """So many of them, the same each time."""
     rng = random.Random(seed)
     valid = [json.dumps(message) for message in VALID]
     makers = {
@@ -118,7 +115,7 @@ def messages(seed: int) -> list[str | bytes]:
         "long": lambda: json.dumps({**VALID[3], "text": "# " + "x" * rng.choice([10**5, MESSAGE_BYTES])}),
         "as bytes": lambda: rng.choice(valid).encode(),
     }
-    kinds = rng.choices(list(makers), weights=[60, 20, 6, 4, 4, 3, 1, 2], k=COUNT)
+    kinds = rng.choices(list(makers), weights=[60, 20, 6, 4, 4, 3, 1, 2], k=count)
     return [makers[kind]() for kind in kinds]
 
 
@@ -136,30 +133,49 @@ def settled(page: Page) -> list[dict[str, Any]]:
     return heard
 
 
+def said_to(page: Page, sent: list[str | bytes]) -> list[dict[str, Any]]:
+    """All that a server says while it is sent these messages, some at a time."""
+    heard: list[dict[str, Any]] = []
+    for first in range(0, len(sent), BURST):
+        for message in sent[first : first + BURST]:
+            page.socket.send(message)
+        heard += settled(page)
+    return heard
+
+
+def check_answers(heard: list[dict[str, Any]], count: int, errors: str) -> None:
+    """Each is a sentence that tells nothing of the inside, and none is due to a fault of ours."""
+    for answer in heard:
+        text = json.dumps(answer, ensure_ascii=False)
+        assert not any(word in text for word in NEVER), text
+        if answer["say"] in ("refused", "failed"):
+            assert answer["words"].strip(), text
+            assert isinstance(answer["path"] if answer["say"] == "refused" else [], list)
+    assert sum(answer["say"] == "refused" for answer in heard) > count // 3
+    # What we know to be wrong is refused; to fail is for faults of ours.
+    failed = [answer["words"] for answer in heard if answer["say"] == "failed"]
+    assert not failed, (failed, errors[-3000:])
+    assert "Traceback" not in errors
+
+
+def test_a_hundred_odd_messages(server):
+    with server.page() as page:
+        heard = said_to(page, messages(seed=10, count=100))
+        check_answers(heard, 100, (server.folder / "errors.txt").read_text())
+        assert page.run(SMALL).one("end")["outcome"]["kind"] == "REACHED"
+
+
+@pytest.mark.nightly
 def test_a_thousand_odd_messages(tmp_path, compiled):
     pytest.importorskip("resource", reason="looks at memory as Linux shows it")
     with started(tmp_path, "--workers", "1", cache=compiled) as server, server.page() as page:
         heard, sizes = settled(page), []
-        sent = messages(seed=9)
-        for half in (sent[: COUNT // 2], sent[COUNT // 2 :], sent[-COUNT // 4 :]):
-            for first in range(0, len(half), BURST):
-                for message in half[first : first + BURST]:
-                    page.socket.send(message)
-                heard += settled(page)
+        sent = messages(seed=9, count=COUNT)
+        for part in (sent[: COUNT // 2], sent[COUNT // 2 :], sent[-COUNT // 4 :]):
+            heard += said_to(page, part)
             sizes.append({pid: resident(pid) for pid in [server.process.pid, *server.workers()]})
         assert server.process.poll() is None
-        for answer in heard:
-            text = json.dumps(answer, ensure_ascii=False)
-            assert not any(word in text for word in NEVER), text
-            if answer["say"] in ("refused", "failed"):
-                assert answer["words"].strip(), text
-                assert isinstance(answer["path"] if answer["say"] == "refused" else [], list)
-        refused = [answer for answer in heard if answer["say"] == "refused"]
-        assert len(refused) > COUNT // 3
-        # What we know to be wrong is refused; to fail is for faults of ours.
-        failed = [answer["words"] for answer in heard if answer["say"] == "failed"]
-        assert not failed, (failed, (tmp_path / "errors.txt").read_text()[-3000:])
-        assert "Traceback" not in (tmp_path / "errors.txt").read_text()
+        check_answers(heard, COUNT, (tmp_path / "errors.txt").read_text())
         grown = sizes[1][server.process.pid] - sizes[0][server.process.pid]
         assert grown < SERVER_SLACK
         # A worker that was ended and replaced has nothing to be compared with.
@@ -172,7 +188,7 @@ def test_a_thousand_odd_messages(tmp_path, compiled):
 def test_a_message_beyond_all_bounds_ends_the_connection_and_nothing_else(server):
     with server.page() as page, pytest.raises(ConnectionClosed):
         page.socket.send("x" * (3 * MESSAGE_BYTES))
-        page.receive(60)
+        page.receive()
     with server.page() as page:
         page.socket.send("x" * (MESSAGE_BYTES + 1))
         answer = page.receive()
@@ -207,7 +223,7 @@ def test_to_cancel_is_answered_at_once_and_ends_the_run(server):
     with server.page() as page:
         begin_long_run(page)
         number = page.send("cancel")
-        while (answer := page.receive(10))["say"] != "cancelled":
+        while (answer := page.receive())["say"] != "cancelled":
             assert answer["say"] in ("doing", "frames")
         assert answer["run"] == number
         # Nothing more comes of it; what is asked next does.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app._pages import PATIENCE, alone
 from meanformer.app import pool as pools
 from meanformer.app.pool import Job, Pool, shape_of
 
@@ -65,7 +66,7 @@ class Desk:
     def said(self, name: str) -> list[str]:
         return [told["say"] for told in self.heard if told["slot"] == name]
 
-    async def until(self, name: str, *says: str, seconds: float = 60.0) -> dict[str, Any]:
+    async def until(self, name: str, *says: str, seconds: float = PATIENCE) -> dict[str, Any]:
         """Wait until one of these was said to a job."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -75,7 +76,7 @@ class Desk:
             await asyncio.sleep(0.005)
         raise AssertionError(f"{name} was told {self.said(name)}, and not {says}")
 
-    async def idle(self, count: int, seconds: float = 60.0) -> None:
+    async def idle(self, count: int, seconds: float = PATIENCE) -> None:
         """Wait until so many workers, and the clerk, are idle."""
         end = time.monotonic() + seconds
         while count and len(self.pool.idle) < count + 1:
@@ -101,7 +102,7 @@ def play(monkeypatch) -> Callable[..., None]:
                 await pool.close()
             assert all(process.returncode is not None for process in processes)
 
-        asyncio.run(whole())
+        alone(whole())
 
     return run
 
@@ -127,8 +128,8 @@ def test_first_come_first_served_and_who_waits_is_told(play):
 
 def test_two_workers_do_two_jobs_at_once(play):
     async def scene(desk: Desk) -> None:
-        await desk.ask("a", seconds=60, n=1)
-        await desk.ask("b", seconds=60, n=2)
+        await desk.ask("a", seconds=600, n=1)
+        await desk.ask("b", seconds=600, n=2)
         first, second = await desk.until("a", "begun"), await desk.until("b", "begun")
         assert first["pid"] != second["pid"]
 
@@ -137,8 +138,8 @@ def test_two_workers_do_two_jobs_at_once(play):
 
 def test_what_needs_no_run_waits_for_none(play):
     async def scene(desk: Desk) -> None:
-        await desk.ask("a", seconds=60)
-        await desk.ask("b", seconds=60)
+        await desk.ask("a", seconds=600)
+        await desk.ask("b", seconds=600)
         for do in ("toml", "read"):
             await desk.ask(do, do=do)
             await desk.until(do, "end")
@@ -150,7 +151,7 @@ def test_what_needs_no_run_waits_for_none(play):
 
 def test_the_clerk_runs_nothing(play):
     async def scene(desk: Desk) -> None:
-        clerk = await desk.ask("toml", do="toml", seconds=60)
+        clerk = await desk.ask("toml", do="toml", seconds=600)
         pid = (await desk.until("toml", "begun"))["pid"]
         await desk.pool.cancel(clerk)
         for name in ("a", "b", "c"):
@@ -184,14 +185,14 @@ def test_a_cancelled_job_leaves_the_queue(play):
 
 def test_a_cancelled_job_is_left_by_its_worker_which_lives(play):
     async def scene(desk: Desk) -> None:
-        job = await desk.ask("a", seconds=60)
+        job = await desk.ask("a", seconds=600)
         worker = (await desk.until("a", "begun"))["pid"]
         began = time.monotonic()
         await desk.pool.cancel(job)
         await desk.pool.cancel(job)  # twice is once
         await desk.ask("b")
         assert (await desk.until("b", "begun"))["pid"] == worker
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < PATIENCE
         assert desk.said("a") == ["begun"]
 
     play(scene)
@@ -202,12 +203,12 @@ def test_a_worker_that_does_not_listen_is_ended_and_the_next_job_served(play, mo
     monkeypatch.setattr(pools, "GRACE", 0.3)
 
     async def scene(desk: Desk) -> None:
-        job = await desk.ask("a", seconds=60, deaf=True, chatter=chatter)
+        job = await desk.ask("a", seconds=600, deaf=True, chatter=chatter)
         worker = (await desk.until("a", "begun"))["pid"]
         await desk.ask("b")
         await desk.pool.cancel(job)
         told = len(desk.said("a"))
-        assert (await desk.until("b", "begun", seconds=30))["pid"] != worker
+        assert (await desk.until("b", "begun"))["pid"] != worker
         assert len(desk.said("a")) == told  # nothing of what nobody wants
         assert desk.forgotten[0] == "a"
 
@@ -219,8 +220,8 @@ def test_a_job_that_never_ends_is_ended(play, monkeypatch, chatter):
     monkeypatch.setattr(pools, "PATIENCE", 0.4)
 
     async def scene(desk: Desk) -> None:
-        await desk.ask("a", seconds=60, chatter=chatter)
-        words = (await desk.until("a", "failed", seconds=30))["words"]
+        await desk.ask("a", seconds=600, chatter=chatter)
+        words = (await desk.until("a", "failed"))["words"]
         assert "too long" in words
         await desk.ask("b")
         await desk.until("b", "end")
@@ -274,7 +275,7 @@ def test_workers_are_renewed_when_they_are_large(play, size):
 
 def test_a_worker_that_has_compiled_the_like_is_preferred(play, monkeypatch):
     async def scene(desk: Desk) -> None:
-        monkeypatch.setattr(pools, "PREFERENCE", 60.0)
+        monkeypatch.setattr(pools, "PREFERENCE", 600.0)
         await desk.ask("a", kind="softmax", t1=1, seconds=0)
         knows = (await desk.until("a", "begun"))["pid"]
         await desk.idle(2)
@@ -283,15 +284,15 @@ def test_a_worker_that_has_compiled_the_like_is_preferred(play, monkeypatch):
             assert (await desk.until(f"b{number}", "begun"))["pid"] == knows
             await desk.idle(2)
         # While it is busy the like waits for it, but not for ever; something else goes to the other at once.
-        await desk.ask("c", kind="softmax", t1=4, seconds=60)
+        await desk.ask("c", kind="softmax", t1=4, seconds=600)
         assert (await desk.until("c", "begun"))["pid"] == knows
         await desk.ask("d", kind="l2", t1=4)
-        assert (await desk.until("d", "begun", seconds=30))["pid"] != knows
+        assert (await desk.until("d", "begun"))["pid"] != knows
         await desk.until("d", "end")
-        monkeypatch.setattr(pools, "PREFERENCE", 0.2)
+        monkeypatch.setattr(pools, "PREFERENCE", 1.0)
         await desk.ask("e", kind="softmax", t1=5, seconds=0)
         assert desk.said("e") == ["queued"]
-        assert (await desk.until("e", "begun", seconds=30))["pid"] != knows
+        assert (await desk.until("e", "begun"))["pid"] != knows
 
     play(scene, workers=2)
 
@@ -325,6 +326,6 @@ def test_the_shape_of_much_is_short_and_soon_told():
     inner: Any = {f"key {number}": '"\\' for number in range(20_000)}
     for _ in range(30):
         inner = {"of": inner, "quoted": '"'}
-    began = time.monotonic()
+    began = time.process_time()
     assert len(shape_of(inner)) < 100
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5

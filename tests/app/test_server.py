@@ -1,5 +1,6 @@
 """Who gets in: tokens, names, origins, files; what a page is told; and what becomes of the processes."""
 
+import asyncio
 import contextlib
 import http.client
 import io
@@ -20,7 +21,8 @@ from PIL import Image
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from app._pages import SMALL, TOKEN, Server, changed, started
+from app._pages import PATIENCE, SLOW, SMALL, TOKEN, Server, started
+from meanformer.app import launch
 from meanformer.app.protocol import pack
 from meanformer.app.server import GIF_FRAMES, GIF_SIDE, make_gif
 
@@ -40,7 +42,7 @@ class Response:
 
 def request(server: Server, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Response:
     """A bare request: nothing is followed, and no cookie kept."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
     try:
         connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
         return Response(connection.getresponse())
@@ -148,7 +150,7 @@ def test_a_socket_needs_the_token_and_our_own_page(server, cookie):
     with connect(
         f"ws://127.0.0.1:{server.port}/ws", additional_headers={"Cookie": cookie}, origin=server.address
     ) as open_socket:
-        assert json.loads(open_socket.recv(30))["say"] == "hello"
+        assert json.loads(open_socket.recv(PATIENCE))["say"] == "hello"
 
 
 def test_a_socket_under_another_name_is_refused(server):
@@ -290,7 +292,7 @@ def test_each_fault_of_a_film_has_its_words(data, words):
 # --- processes ---
 
 
-def wait_until(true, seconds: float = 60.0) -> bool:
+def wait_until(true, seconds: float = PATIENCE) -> bool:
     end = time.monotonic() + seconds
     while not (found := true()) and time.monotonic() < end:
         time.sleep(0.05)
@@ -314,53 +316,56 @@ def own(tmp_path, compiled):
 
 
 @linux
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_workers_end_with_the_server(own, how):
     workers = own.workers()
     own.process.send_signal(how)
-    own.process.wait(30)
+    own.process.wait(PATIENCE)
     assert wait_until(lambda: all(gone(pid) for pid in workers)), "orphans"
 
 
 @linux
 def test_workers_end_with_a_server_that_is_killed_while_they_compute(own):
+    """And the clerk, who has nothing to do."""
     with own.page() as page:
-        page.send("run", experiment=changed(SMALL, measure={"n": 4000}, flow={"t1": 1000.0}))
+        page.send("run", experiment=SLOW)
         assert page.receive()["say"] in ("queued", "start")
         while page.receive()["say"] != "doing":
             pass
         workers = own.workers()
+        assert len(workers) == 2
         own.process.kill()
-        own.process.wait(30)
+        own.process.wait(PATIENCE)
     assert wait_until(lambda: all(gone(pid) for pid in workers)), "orphans"
 
 
 @linux
-def test_a_worker_that_is_killed_is_told_of_and_replaced(own):
-    with own.page() as page:
-        number = page.send("run", experiment=changed(SMALL, measure={"n": 4000}, flow={"t1": 1000.0}))
+def test_a_worker_that_is_killed_is_told_of_and_replaced(server):
+    with server.page() as page:
+        number = page.send("run", experiment=SLOW)
         while page.receive()["say"] != "start":
             pass
-        before = own.workers()
+        before = server.workers()
         for worker in before:
             os.kill(worker, signal.SIGKILL)
         last = page.answers(number)[-1]
         assert last["say"] == "failed"
         assert "worker process ended" in last["words"]
         assert page.run(SMALL).one("end")["outcome"]["kind"] == "REACHED"
-        assert not set(own.workers()) & set(before)
+        assert not set(server.workers()) & set(before)
 
 
 @linux
 def test_nobody_asking_for_a_while_ends_the_server(tmp_path, compiled):
-    with started(tmp_path, "--idle", "0.05", cache=compiled) as running, running.page() as page:  # three seconds
+    few = ("--workers", "1", "--idle", "0.1")  # six seconds
+    with started(tmp_path, *few, cache=compiled) as running, running.page() as page:
         for _ in range(9):  # what asks keeps it
-            time.sleep(0.5)
+            time.sleep(1)
             page.send("cancel")
             assert page.receive()["say"] == "cancelled"
         workers = running.workers()
         assert workers
-        assert running.process.wait(60) == 0  # a page that is left open does not
+        assert running.process.wait(PATIENCE) == 0  # a page that is left open does not
         assert running.process.stdout is not None
         assert "the explorer ends" in running.process.stdout.read()
         assert wait_until(lambda: all(gone(pid) for pid in workers)), "orphans"
@@ -368,23 +373,21 @@ def test_nobody_asking_for_a_while_ends_the_server(tmp_path, compiled):
 
 def test_a_port_that_is_taken_is_refused_in_words(server, tmp_path):
     command = [sys.executable, "-m", "meanformer", "explore", "--port", str(server.port), "--no-browser"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode != 0
     assert f"port {server.port}" in ended.stderr
     assert "--port 0" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-def test_a_token_of_its_own_is_drawn(tmp_path):
-    """Without one given it is long, random, and in the address that is printed."""
-    command = [sys.executable, "-m", "meanformer", "explore", "--port", "0", "--no-browser", "--idle", "0.01"]
-    environment = {key: value for key, value in os.environ.items() if key != "MEANFORMER_TOKEN"}
+def test_a_token_of_its_own_is_drawn(monkeypatch, capsys):
+    """Without one given it is long, random, and in the address that is printed; only the serving is left out."""
+    monkeypatch.setattr(launch, "_serve", lambda server, explorer, listening, *_: listening.close())
+    monkeypatch.setattr(asyncio, "run", lambda work: None)
     tokens = set()
     for _ in range(2):
-        ended = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=True
-        )
-        found = re.search(r"http://127\.0\.0\.1:\d+/\?token=([\w-]{32,})", ended.stdout)
-        assert found, ended.stdout + ended.stderr
+        launch.explore(port=0, browser=False)
+        found = re.search(r"http://127\.0\.0\.1:\d+/\?token=([\w-]{32,})", capsys.readouterr().out)
+        assert found
         tokens.add(found[1])
     assert len(tokens) == 2

@@ -17,6 +17,7 @@ from benchmarks.exact import in_numpy, tokens_of, worst_error  # noqa: E402
 from benchmarks import harness, native, quick, report  # noqa: E402
 
 
+@pytest.mark.nightly
 def test_quick_ratios_are_above_their_floors():
     """In a process of its own, without other libraries; exit code and table."""
     command = [sys.executable, "-m", "benchmarks", "--quick"]

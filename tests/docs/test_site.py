@@ -168,7 +168,7 @@ def test_the_architecture_page_names_what_exists():
 def browsed(address: str) -> str:
     """What a browser makes of a page, when its scripts have run; without one the test is skipped."""
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000", "--dump-dom"]
-    return subprocess.run([chromium(), *flags, address], capture_output=True, encoding="utf-8", timeout=180).stdout
+    return subprocess.run([chromium(), *flags, address], capture_output=True, encoding="utf-8", timeout=400).stdout
 
 
 def test_every_formula_is_well_formed(site):

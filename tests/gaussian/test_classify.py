@@ -82,6 +82,7 @@ def test_a_look_does_not_depend_on_the_unit(size):
     plain, _ = seen(DECADES, power(-1.0), constant(0.5))
     for name in ("slopes", "growth", "exponent", "turning"):
         np.testing.assert_allclose(getattr(record, name), getattr(plain, name), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(record.log_size - plain.log_size, np.log(size), rtol=1e-12)
 
 
 def test_settled_runs_have_their_rank():
@@ -179,6 +180,14 @@ def test_blow_up():
         assert fate(times[grown < 29], exploding(a), constant(1.0), patient=True)[0] == Kind.UNDECIDED
         assert fate(times, exploding(a), constant(1.0), patient=True, bounded=True)[0] != Kind.BLEW_UP
     assert fate(times, exploding(3.0), patient=True)[0] == Kind.BLEW_UP
+
+
+def test_the_error_of_a_blow_up_time_covers_it():
+    r"""$\lambda=(1-t)^{-1}+3(1-t)^{-0.9}$: the exponent drifts, and the estimates of the time with it."""
+    times = 1 - 10 ** -np.arange(0, 10.1, 0.5)
+    _, _, answer = fate(times, lambda t: exploding(1.0)(t) + 3 * exploding(0.9)(t), constant(1.0))
+    assert answer["kind"][0] == Kind.BLEW_UP
+    assert 1e-13 < abs(answer["time"][0] - 1) <= answer["error"][0] < 1e-9
 
 
 def test_divergence():

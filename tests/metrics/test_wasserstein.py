@@ -147,6 +147,13 @@ def test_far_clusters_keep_their_digits(d):
     np.testing.assert_allclose(wasserstein(mf.PointCloud(small), jittered), expected, rtol=1e-5)
 
 
+def test_the_order_of_tokens_far_apart_changes_nothing():
+    """On a line; their weights, which are not equal, are summed in one order, whatever theirs is."""
+    rng = np.random.default_rng(3)
+    x, w, order = np.repeat([0.0, 1e4, -1e4], 7)[:, None], rng.dirichlet(np.ones(21)), rng.permutation(21)
+    assert wasserstein(mf.PointCloud(x, w), mf.PointCloud(x[order], w[order])) == 0
+
+
 @pytest.mark.parametrize("d", [1, 2])
 @pytest.mark.parametrize("size", [1e4, 1e200])
 def test_large_tokens_do_not_overflow(d, size):

@@ -184,7 +184,7 @@ def test_nobody_answers(hub, tiny, refused):
     tiny()
     start = time.monotonic()
     refused(lambda: mf.models.load("someone/other"), "the hub cannot be reached", "someone/other: ", "elsewhere")
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_hub_that_does_not_help(answering, refused, monkeypatch, answer, words
     answering(answer)
     start = time.monotonic()
     error = refused(lambda: mf.models.load("someone/other"), "there is no such folder", words)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60
     assert error.got == f"someone/other: the hub answers {answer}" if answer else "timed out" in error.got
 
 

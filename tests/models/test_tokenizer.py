@@ -93,9 +93,9 @@ def test_nothing_is_left_of_a_text(tiny, refused):
 
 
 def test_a_long_text_is_no_problem(with_json):
-    start = time.monotonic()
+    start = time.process_time()
     assert with_json.record("the tokens " * 10_000, cut=True).n == PLACES
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_a_broken_file(vocabulary, refused):
@@ -210,9 +210,9 @@ def test_symbols_that_cannot_be_said(vocabulary, refused):
 
 
 def test_many_symbols(chemistry):
-    start = time.monotonic()
+    start = time.process_time()
     assert len(chemistry("CCl%10[nH]" * 10_000)[0]) == 40_002
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 # vocab.json and merges.txt -------------------------------------------------------------------------------------------

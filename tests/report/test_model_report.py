@@ -335,7 +335,7 @@ def test_the_map_moves_and_tells_names(tmp_path, page):
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
     options += ["--window-size=500,900", "--virtual-time-budget=8000", "--force-prefers-reduced-motion"]
     address = f"{file.as_uri()}#layer=2&token=5"
-    done = subprocess.run([browser, *options, address], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([browser, *options, address], capture_output=True, text=True, timeout=400, check=True)
     found = json.loads(unescape(re.search(r"FOUND(.*)END", done.stdout)[1]))
     assert found["title"] == "tiny on page.txt"  # no token has changed it
     assert not found["hidden"]

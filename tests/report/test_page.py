@@ -188,7 +188,7 @@ def test_no_wider_than_a_phone(tmp_path):
     wrapper.write_text(f"<!doctype html><title>none</title>{measure}{frames}")
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
     done = subprocess.run(
-        [browser, *options, wrapper.as_uri()], capture_output=True, text=True, timeout=120, check=True
+        [browser, *options, wrapper.as_uri()], capture_output=True, text=True, timeout=400, check=True
     )
     widths = [tuple(map(int, found.split(":"))) for found in re.search(r"<title>(.*?)</title>", done.stdout)[1].split()]
     assert len(widths) == 2

@@ -1,4 +1,7 @@
-"""A writer that is killed at every step it takes, without JAX: run by test_kill.py as a script of its own.
+"""A writer that is killed at the steps it takes, without JAX: run by test_kill.py as a script of its own.
+
+    python killed.py 1         at every step
+    python killed.py 5         at every fifth, and at the first and the last of each kind
 
 The "run" is x -> cos(x) on an array, a segment for each application, resumed from the last segment listed. A second
 process reads the folder all the time. Each writer is a fork of a process that has not used zarr yet, whose threads do
@@ -139,7 +142,13 @@ def content(path: pathlib.Path) -> dict[str, bytes]:
     return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file() and ".tmp" not in f.name}
 
 
-def main() -> None:
+def chosen(names: list[str], every: int) -> list[int]:
+    """The steps at which the writer is killed."""
+    last = {name: step for step, name in enumerate(names)}
+    return sorted({names.index(name) for name in last} | set(last.values()) | set(range(0, len(names), every)))
+
+
+def main(every: int) -> None:
     base = pathlib.Path(tempfile.mkdtemp())
     whole, told = base / "whole", base / "told.json"
     assert in_child(killed_writer, whole, None, told) == 0
@@ -154,7 +163,8 @@ def main() -> None:
         except BaseException as error:
             print(f"the reader: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             os._exit(1)
-    for last in range(len(names)):
+    steps = chosen(names, every)
+    for last in steps:
         target = base / f"run{last:04d}"
         assert in_child(killed_writer, target, last) == signal.SIGKILL, f"not killed at step {last}, {names[last]}"
         assert in_child(read_and_write, target) == 0, f"cannot go on after a kill at step {last}, {names[last]}"
@@ -163,8 +173,9 @@ def main() -> None:
     assert os.waitpid(reader, 0)[1] == 0, "the reader saw a half"
     looks = int(stop.with_suffix(".looks").read_text())
     shutil.rmtree(base)
-    print(json.dumps({"steps": len(names), "looks": looks, "kinds": sorted(set(names))}))
+    killed = sorted({names[step] for step in steps})
+    print(json.dumps({"steps": len(names), "kills": len(steps), "looks": looks, "killed": killed}))
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Kill -9: at every step of the writer, and at random instants of a run."""
+"""Kill -9: at steps of the writer, and at random instants of a run."""
 
 import json
 import os
@@ -16,22 +16,24 @@ from meanformer.store.folder import RunFolder
 from store.runs import bits, long_flow
 
 HERE = Path(__file__).parent
-# More, for a longer study: MEANFORMER_KILLS=20.
-KILLS = int(os.environ.get("MEANFORMER_KILLS", "2"))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_killed_at_every_step_of_the_writer():
-    done = subprocess.run([sys.executable, str(HERE / "killed.py")], capture_output=True, text=True)
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.nightly)])
+def test_killed_at_steps_of_the_writer(every):
+    """Each of its kinds of step, the last of a segment, and every so many."""
+    done = subprocess.run([sys.executable, str(HERE / "killed.py"), str(every)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     told = json.loads(done.stdout)
     assert told["steps"] > 100
-    assert told["looks"] > 100
-    assert {"half of a write", "before fsync", "after fsync", "before replace", "after replace"} <= set(told["kinds"])
+    assert told["kills"] >= told["steps"] / every
+    assert told["looks"] > 100 / every
+    assert {"half of a write", "before fsync", "after fsync", "before replace", "after replace"} <= set(told["killed"])
 
 
-def test_killed_at_random_instants_of_a_run(tmp_path):
-    path, draw = tmp_path / "run", random.Random(KILLS)
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.nightly)])
+def test_killed_at_random_instants_of_a_run(kills, tmp_path):
+    path, draw = tmp_path / "run", random.Random(kills)
     whole = long_flow()
     total = int(whole.stats["segments"]) + 2
     script = (
@@ -39,10 +41,10 @@ def test_killed_at_random_instants_of_a_run(tmp_path):
         "from store.runs import long_flow\nimport meanformer as mf\n"
         f"long_flow(mf.Journal({str(path)!r}, every=0))"
     )
-    kills = 0
-    while kills < KILLS:
+    killed = 0
+    while killed < kills:
         if RunFolder(path).exists() and len(RunFolder(path).manifest) >= total - 1:
-            path.rename(tmp_path / f"old{kills}")  # nearly done: from the beginning
+            path.rename(tmp_path / f"old{killed}")  # nearly done: from the beginning
         before = len(RunFolder(path).manifest)
         child = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE)
         wanted = draw.randint(before, total - 2)
@@ -52,7 +54,7 @@ def test_killed_at_random_instants_of_a_run(tmp_path):
         child.send_signal(signal.SIGKILL)
         _, errors = child.communicate()
         assert not errors or child.returncode in (0, -signal.SIGKILL), errors.decode()[-2000:]
-        kills += child.returncode == -signal.SIGKILL
+        killed += child.returncode == -signal.SIGKILL
         if len(RunFolder(path).manifest) >= 2:
             assert mf.load(path).times.size >= 1
     assert bits(long_flow(mf.Journal(path))) == bits(whole) == bits(mf.load(path))

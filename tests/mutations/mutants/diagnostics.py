@@ -1,0 +1,54 @@
+"""Bounds, weak forms and other numbers of a state or a run."""
+
+from ..mutators import mutant, replace
+
+LIPSCHITZ = "tests/diagnostics/test_lipschitz.py"
+WEAK = "tests/diagnostics/test_weak.py"
+
+MUTANTS = [
+    mutant(
+        "bound_missing_head",
+        "the support bound forgets all heads but one",
+        ("diagnostics/bounds.py:growth", replace("field.terms(_a)", "field.terms(_a)[:1]")),
+        tests="tests/diagnostics/test_support_bound.py::test_several_heads_add_up",
+    ),
+    mutant(
+        "no_hardy",
+        "a renormalised mask has no factor",
+        ("diagnostics/bounds.py:hardy_factor", replace("_a / (_a - 1)", "1.0")),
+        tests=LIPSCHITZ,
+    ),
+    mutant(
+        "hardy_for_sums",
+        "a masked integral gets the factor too",
+        ("diagnostics/bounds.py:hardy_factor", replace("term.prefix or _a", "True")),
+        tests=LIPSCHITZ,
+    ),
+    mutant(
+        "trace_exponent",
+        "the exponent of the trace bound without its factor 2",
+        ("diagnostics/bounds.py:trace_bound", replace("np.exp(2 * _a)", "np.exp(_a)")),
+        tests=LIPSCHITZ,
+    ),
+    mutant(
+        "frozen_radius",
+        "stability with the radius of the start",
+        ("diagnostics/bounds.py:_exponent.rate", replace("_grown(*_a)", "radius")),
+        tests=LIPSCHITZ,
+    ),
+    mutant(
+        "stein_sign",
+        "the sign of the covariance term of a Gaussian's weak form",
+        (
+            "diagnostics/weak.py:_moment",
+            replace("1j * _a - np.sum(_b, **_)", "1j * _a + np.sum(_b, **_)", near="value GL"),
+        ),
+        tests=WEAK,
+    ),
+    mutant(
+        "weak_across_breaks",
+        "one spline across the breaks of piecewise weights",
+        ("diagnostics/weak.py:_ends", replace("_a < b < _c", "False")),
+        tests=WEAK,
+    ),
+]

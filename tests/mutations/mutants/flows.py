@@ -1,0 +1,124 @@
+"""Flows: frames, layers, breaks, densities, plans along a run."""
+
+from ..mutators import assign, mutant, replace
+
+RUNS = "tests/flows/test_golden_trajectories.py"
+FLOW_IDENTITIES = "tests/flows/test_flow_identities.py"
+TRAJECTORY = "tests/flows/test_trajectory.py"
+STEPS = "tests/flows/test_steps.py"
+VOLUMES = "tests/flows/test_finite_volume.py"
+DENSITY_FLOW = "tests/flows/test_density_flow.py"
+MANY = "tests/flows/test_many_tokens.py"
+
+MUTANTS = [
+    mutant(
+        "frame_without_drift",
+        "rescaled frame without - Vz",
+        ("flows/frames.py:ConstantRescaled.velocity", replace("_a - y @ _b", "_a")),
+        tests=f"{RUNS}::test_golden_rescaled_and_row_27_hull",
+    ),
+    mutant(
+        "moving_frame_inverse",
+        "moving frame: the inverse propagator moves by - V Phi^-1",
+        ("flows/frames.py:MovingRescaled.velocity", replace("-_a @ _b", "-_b @ _a")),
+        tests=(f"{FLOW_IDENTITIES}::test_row_26_rescaled_frame", TRAJECTORY),
+    ),
+    mutant(
+        "across_breaks",
+        "a flow does not restart at the breaks of a piecewise field",
+        ("flows/setup.py:pieces", replace("not breaks", "True")),
+        tests=f"{STEPS}::test_constant_steps_end_at_breaks",
+    ),
+    mutant(
+        "noisy_rtol",
+        "error control may be stricter than the sums",
+        ("flows/setup.py:checked_control", replace("_a < 0.999 * _b", "False")),
+        tests="tests/reduce/test_planner.py::test_refusals",
+    ),
+    mutant(
+        "layers_step",
+        "layers of half the step",
+        ("flows/layers.py:_run.block", replace("_a + step * _b", "_a + 0.5 * step * _b")),
+        tests=f"{RUNS}::test_golden_layers",
+    ),
+    mutant(
+        "layers_time",
+        "layers read a schedule one layer late",
+        ("flows/layers.py:_run", replace("times[:-1]", "times[1:]")),
+        tests=f"{TRAJECTORY}::test_layers_use_a_schedule_at_their_own_times",
+    ),
+    mutant(
+        "layers_order",
+        "layers in the reverse order",
+        ("flows/layers.py:_stacked", replace("stack(_a)", "stack(_a[::-1])")),
+        tests=(f"{TRAJECTORY}::test_layers_use_a_schedule_at_their_own_times", f"{RUNS}::test_golden_layers"),
+    ),
+    mutant(
+        "interpolation_linear",
+        "at(t) without the slopes",
+        ("flows/system.py:AbstractSystem.between.between", replace("_a + h * _b", "_a")),
+        tests=f"{TRAJECTORY}::test_at_is_exact_at_save_times_and_of_fourth_order_between",
+    ),
+    # Densities
+    mutant(
+        "downwind",
+        "fluxes take the cell behind",
+        ("flows/finite_volume.py:fluxes", replace("u > 0", "u < 0")),
+        tests=VOLUMES,
+    ),
+    mutant(
+        "unlimited",
+        "slopes are not limited where differences disagree",
+        ("flows/finite_volume.py:limited_slopes", replace("_a * _b > 0", "_a + _b != 0")),
+        tests=VOLUMES,
+    ),
+    mutant(
+        "first_order",
+        "no reconstruction: first-order upwind",
+        ("flows/finite_volume.py:fluxes", replace("limited_slopes(*_a) / 2", "0 * limited_slopes(*_a)")),
+        tests=VOLUMES,
+    ),
+    mutant(
+        "loss_not_counted",
+        "mass lost at the lower edge is not counted",
+        ("flows/finite_volume.py:divergence", replace("_a + _b.sum() - _c.sum()", "_a + _b.sum()")),
+        tests=VOLUMES,
+    ),
+    mutant(
+        "long_steps",
+        "steps three times as long as positivity allows",
+        ("flows/densities.py", assign("COURANT", "3 * _")),
+        tests=DENSITY_FLOW,
+    ),
+    mutant(
+        "euler_in_time",
+        "the second stage of Heun's method is dropped",
+        ("flows/densities.py:_advance.stage", replace("jax.tree.map(lambda a, b: (a + b) / 2, _a, _b)", "now.ahead")),
+        tests=DENSITY_FLOW,
+    ),
+    mutant(
+        "no_more_room",
+        "the grid of a density is not extended",
+        ("flows/domain.py:covering", replace("_a.extended(_b, _c)", "_a")),
+        tests=DENSITY_FLOW,
+    ),
+    # Plans
+    mutant(
+        "plan_never_outgrown",
+        "a segment goes on when its plan is used up",
+        ("flows/particles.py:ParticleSystem.outgrown", replace("_a > PLAN_END", "_a > 1e9 * PLAN_END")),
+        tests=f"{MANY}::test_plans_follow_an_expanding_cloud",
+    ),
+    mutant(
+        "sample_unweighted",
+        "the weights of a sample do not sum to one",
+        ("flows/observe.py:Observer.seen", replace("_a / _a.sum()", "_a")),
+        tests=f"{MANY}::test_plans_follow_an_expanding_cloud",
+    ),
+    mutant(
+        "plan_forgotten",
+        "a resumed run makes another plan of its sums",
+        ("flows/planning.py:Planner.restore", replace("self._make(*_a)", "None")),
+        tests="tests/store/test_journal.py::test_interrupted_and_whole_runs_have_the_same_bits[planned]",
+    ),
+]

@@ -1,0 +1,32 @@
+"""Clouds, densities, laws, and the spaces they live in."""
+
+from ..mutators import mutant, replace, returns
+
+SPHERE = "tests/flows/test_sphere_flow.py"
+
+MUTANTS = [
+    mutant(
+        "resample_unweighted",
+        "resampling ignores the weights",
+        ("measures/cloud.py:PointCloud.resample", replace("self.weights", "jnp.full_like(self.weights, 1 / self.n)")),
+        tests="tests/measures/test_clouds.py::test_resample",
+    ),
+    mutant(
+        "ball_covariance",
+        "covariance of the ball: R^2/d for R^2/(d+2)",
+        ("measures/laws.py:UniformBall.covariance", replace("_a + 2", "_a")),
+        tests="tests/measures/test_laws.py",
+    ),
+    mutant(
+        "nearest_cell",
+        "tokens go to one cell whole",
+        ("measures/density.py:cell_shares", replace("np.clip(_a, 0, 1)", "np.round(np.clip(_a, 0, 1))")),
+        tests="tests/measures/test_densities.py",
+    ),
+    mutant(
+        "no_retraction", "sphere: no way back after a step", ("spaces.py:Sphere.retract", returns("x")), tests=SPHERE
+    ),
+    mutant(
+        "no_projection", "sphere: velocities are not tangent", ("spaces.py:Sphere.project", returns("v")), tests=SPHERE
+    ),
+]

@@ -1,0 +1,84 @@
+"""Run folders, journals, what is written of objects, and sweeps."""
+
+from ..mutators import drop, mutant, replace
+
+JOURNAL = "tests/store/test_journal.py"
+CODEC = "tests/store/test_codec.py"
+INTERRUPT = f"{JOURNAL}::test_an_interrupt_in_the_middle_of_a_write_neither_loses_nor_doubles_rows"
+
+MUTANTS = [
+    mutant(
+        "rows_written_twice",
+        "what was written stays pending",
+        ("store/journal.py:Journal.flush", replace("(self._pending, None)", "(self._pending, self._pending)")),
+        tests=INTERRUPT,
+    ),
+    mutant(
+        "interrupt_inside_a_write",
+        "Ctrl-C does not wait for the end of a write",
+        ("store/disk.py:undisturbed", drop("signal.signal", near="came")),
+        tests=INTERRUPT,
+    ),
+    mutant(
+        "interrupt_swallowed",
+        "Ctrl-C during a write is forgotten",
+        ("store/disk.py:undisturbed", replace("came[:1]", "came[:0]")),
+        tests=INTERRUPT,
+    ),
+    mutant(
+        "damage_unseen",
+        "checksums are not compared",
+        ("store/folder.py:RunFolder.read_segment", replace("zlib.crc32(data) != _", "False")),
+        tests=f"{JOURNAL}::test_damage_is_found_and_the_rest_is_safe",
+    ),
+    mutant(
+        "damaged_but_done",
+        "a run whose segments were discarded still counts as done",
+        ("store/folder.py:RunFolder.discard_damaged", drop("unlink")),
+        tests=f"{JOURNAL}::test_what_is_damaged_is_computed_again",
+    ),
+    mutant(
+        "listed_before_written",
+        "a segment counts before it is whole",
+        ("store/folder.py:RunFolder.add_segment", drop("write_folder")),
+        (
+            "store/folder.py:RunFolder.add_segment",
+            replace(
+                "disk.write_json(*_a)",
+                "(disk.write_json(*_a), disk.write_folder(self.path / 'segments' / name, "
+                "{**files, 'segment.json': about}))",
+            ),
+        ),
+        tests="tests/store/test_kill.py::test_killed_at_steps_of_the_writer",
+    ),
+    mutant(
+        "any_format",
+        "folders of other formats are read",
+        ("store/folder.py:RunFolder.record", replace("_a != FORMAT", "False")),
+        tests=f"{JOURNAL}::test_other_formats_are_refused_with_the_version_to_use",
+    ),
+    mutant(
+        "any_call",
+        "the folder of another call is taken for this one's",
+        ("store/journal.py:Journal._is_done", replace("found.get('hash') != name", "False")),
+        tests=f"{JOURNAL}::test_a_folder_belongs_to_one_call",
+    ),
+    mutant(
+        "read_at_once",
+        "states are read although nobody asks for them",
+        ("store/load.py:load", replace("Lazy(lambda: _a)", "_a")),
+        tests=f"{JOURNAL}::test_saved_runs_load_and_are_lazy",
+    ),
+    mutant(
+        "closures_not_hashed",
+        "functions that close over other numbers are taken for the same",
+        ("store/codec.py:_digest_of_function.of", replace("cell.cell_contents", "None")),
+        tests=f"{CODEC}::test_fingerprints_tell_inputs_apart_and_are_those_of_every_process",
+    ),
+    mutant(
+        "axes_in_the_wrong_order",
+        "the first axis of a sweep runs fastest, but the table says the last",
+        ("experiments/sweeps.py:_values", replace("reversed(_a)", "_a")),
+        tests="tests/experiments/test_sweeps.py::test_the_table_has_the_numbers_of_each_run",
+    ),
+]

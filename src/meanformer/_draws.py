@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from scipy.special import erfinv
 
 from ._types import Key, is_traced
 
@@ -43,6 +42,8 @@ def normal(key: Key, shape: Shape, dtype: Any) -> Any:
     if _words(key) is None or dtype != np.float64:
         return jr.normal(key, shape, dtype)
     # -1 alone has no inverse: it is moved to the next number.
+    from scipy.special import erfinv  # takes a third of a second, and uniform draws need none
+
     return np.sqrt(2) * erfinv(np.maximum(uniform(key, shape, dtype, -1.0), np.nextafter(-1, 0)))
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg
 import numpy as np
 from jax.custom_batching import sequential_vmap as one_by_one
 from jaxtyping import Array, Float
@@ -60,7 +59,9 @@ def expm(X: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 @expm.defjvp
 def _expm_derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return jax.jvp(jax.scipy.linalg.expm, primals, tangents)
+    from jax.scipy.linalg import expm as differentiable
+
+    return jax.jvp(differentiable, primals, tangents)
 
 
 def expm_on_host(X: Float[np.ndarray, "*batch n n"]) -> Float[np.ndarray, "*batch n n"]:

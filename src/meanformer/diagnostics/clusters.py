@@ -3,9 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial import KDTree
 
 from .. import _checks as checks
 from ..display.card import Html, array, card, number, shown, table
@@ -97,6 +94,8 @@ def clusters_at(points: np.ndarray, weights: np.ndarray, delta: float) -> Cluste
 
 def _linked(points: np.ndarray, delta: float) -> tuple[int, np.ndarray]:
     """Connected components at distance `delta`: how many, and the number of each point's."""
+    from scipy.spatial import KDTree  # imported here: every run knows of clusters, and few are asked for them
+
     tree = KDTree(points)
     if tree.count_neighbors(tree, delta) <= FEW_PAIRS * len(points):
         return _components(tree.query_pairs(delta, output_type="ndarray"), np.arange(len(points)))
@@ -109,6 +108,8 @@ def _linked_by_cells(points: np.ndarray, delta: float) -> tuple[int, np.ndarray]
     Points of a cell of side delta / sqrt(d) are all linked, so only cells must be linked to each other: two cells by
     their closest points.
     """
+    from scipy.spatial import KDTree
+
     corner = np.floor((points - points.min(axis=0)) * (np.sqrt(points.shape[1]) / delta * (1 + 1e-9)))
     _, cell = np.unique(corner, axis=0, return_inverse=True)
     cell = cell.ravel()
@@ -128,6 +129,9 @@ def _linked_by_cells(points: np.ndarray, delta: float) -> tuple[int, np.ndarray]
 def _components(links: np.ndarray, node: np.ndarray) -> tuple[int, np.ndarray]:
     """Components of the graph of `links`, for points that sit at its nodes, numbered by first appearance."""
     size = int(node.max()) + 1
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
     graph = coo_matrix((np.ones(len(links), bool), (links[:, 0], links[:, 1])), shape=(size, size))
     count, component = connected_components(graph, directed=False)
     _, start, label = np.unique(component[node], return_index=True, return_inverse=True)

@@ -36,8 +36,8 @@ from .gaussians import GaussianSystem
 from .journal import AbstractJournal, Kept, shell_of
 from .observe import Observer
 from .save import DEFAULT_COUNT
-from .segment import Control
 from .setup import checked_rtol
+from .stepping import Control
 from .stop import WallClock
 from .trajectory import Trajectory
 

@@ -1,7 +1,7 @@
 r"""One step of an embedded pair: the state after it, an estimate of its error, and the states inside it.
 
-These are the methods of runs on the host (`meanformer.flows.stepping`), whose program holds one copy of the field and so
-compiles several times faster than a general solver's; all others are those of diffrax. Nothing here imports it.
+These are the methods of runs on the host (`meanformer.flows.stepping`), whose program holds one copy of the field and
+so compiles several times faster than a general solver's; all others are those of diffrax. Nothing here imports it.
 """
 
 import abc
@@ -71,8 +71,8 @@ def _table(rows: list[list[float]], b: list[float], error: list[float], inside: 
     return Table(a, a.sum(1), np.array(b), np.array(error), np.array(inside), order)
 
 
-# Tsitouras, Runge-Kutta pairs of order 5(4) satisfying only the first column simplifying assumption, Comput. Math. Appl.
-# 62 (2011). The last row of a is b: the last stage is the first one of the next step.
+# Tsitouras, Runge-Kutta pairs of order 5(4) satisfying only the first column simplifying assumption, Comput. Math.
+# Appl. 62 (2011). The last row of a is b: the last stage is the first one of the next step.
 _B = [
     0.09646076681806523,
     0.01,

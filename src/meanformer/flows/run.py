@@ -50,8 +50,9 @@ def first_step(t0: Any, t1: Any) -> Any:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that has been checked: the system, its `pieces` with their ends, who integrates them, what is looked at, and
-    the limits. `accuracy` is that of the sums over tokens; `began` is when the clock started, on which `seconds` count.
+    """A run that has been checked: the system, its `pieces` with their ends, who integrates them, what is looked at,
+    and the limits. `accuracy` is that of the sums over tokens; `began` is when the clock started, on which `seconds`
+    count.
     """
 
     system: AbstractSystem

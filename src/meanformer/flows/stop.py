@@ -40,8 +40,8 @@ class AbstractStop(eqx.Module):
     """
 
     by_weight: ClassVar[bool] = False
-    """Whether tokens of weight zero never matter to the rule. Then clouds may be padded with such tokens, and the number
-    of tokens does not compile the run again.
+    """Whether tokens of weight zero never matter to the rule. Then clouds may be padded with such tokens, and another
+    number of tokens does not compile the run again.
     """
 
     @abc.abstractmethod

@@ -7,7 +7,6 @@ is a fixed number of steps, one compiled function; what the march has seen is lo
 
 from typing import Any
 
-import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -107,6 +106,8 @@ def sight(field: AbstractField, march: March, with_mean: bool) -> Sight:
 
 
 def _explicit_step(flat: Any, t: Scalar, y: Array, h: Scalar) -> tuple[Array, Array]:
+    import diffrax  # here, since only large Gaussians need it
+
     solver, term = diffrax.Dopri8(), diffrax.ODETerm(lambda t, y, args: flat(t, y))
     state = solver.init(term, t, t + h, y, None)
     moved, error, *_ = solver.step(term, jnp.zeros_like(t), h, y, None, state, made_jump=False)

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.linalg import expm
 
+from .._lapack import expm_on_host
 from ..attention.base import AbstractField
 from ..attention.closure import closure_of
 from ..measures.gaussian import Gaussian
@@ -97,4 +97,4 @@ def _normalised(state: np.ndarray, log_norm: float) -> tuple[np.ndarray, float]:
 def _moved(state: np.ndarray, log_norm: float, generator: np.ndarray) -> tuple[np.ndarray, float]:
     """The exponential of `generator` times the state, shifted by its growth so that nothing overflows."""
     shift = max(0.0, float(np.linalg.eigvals(generator).real.max()))
-    return _normalised(expm(generator - shift * np.eye(len(state))) @ state, log_norm + shift)
+    return _normalised(expm_on_host(generator - shift * np.eye(len(state))) @ state, log_norm + shift)

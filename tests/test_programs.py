@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 import os
 import pickle
 import stat
@@ -573,3 +574,35 @@ def test_programs_in_memory_are_bounded(monkeypatch):
     for n in range(5):
         f(X, n)
     assert len(f._compiled) == 3
+
+
+# The command
+
+COMMAND = """
+import sys
+from meanformer import cli
+sys.argv = ["meanformer", "cache", *sys.argv[2:]]
+try:
+    cli.main()
+except SystemExit as stop:
+    assert not stop.code
+assert "jax" not in sys.modules
+"""
+
+
+def test_the_command_shows_and_clears(folder):
+    def cache(*arguments, **environment):
+        command = [sys.executable, "-c", COMMAND, "", *arguments]
+        return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True).stdout
+
+    for number in range(3):
+        store.write(str(number), bytes(10**6))
+    assert json.loads(cache("--json")) == {
+        "folder": str(folder),
+        "programs": 3,
+        "bytes": sum(path.stat().st_size for path in folder.iterdir()),
+        "limit": store.MOST_BYTES,
+    }
+    assert cache().splitlines() == [str(folder), "3 programs, 3.0 MB of at most 500 MB"]
+    assert "0 programs" in cache("--clear") and not list(folder.iterdir())
+    assert "MEANFORMER_CACHE is off" in cache(MEANFORMER_CACHE="0")

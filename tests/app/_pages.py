@@ -187,9 +187,8 @@ def is_last(answers: Answers) -> bool:
 @contextlib.contextmanager
 def started(folder: Path, *arguments: str, port: int = 0, cache: Path | None = None, **extra: str) -> Iterator[Server]:
     """A server with its own folder, until the block ends; `extra` goes into its environment."""
-    environment = {key: value for key, value in os.environ.items() if key != "JAX_ENABLE_COMPILATION_CACHE"}
     # As on a machine that is new, but the workers of one session of tests share what they compile.
-    environment |= {"JAX_COMPILATION_CACHE_DIR": str(cache or folder / "compiled"), "PYTHONUNBUFFERED": "1", **extra}
+    environment = os.environ | {"PYTHONUNBUFFERED": "1", **extra}
     command = [sys.executable, "-m", "meanformer", "explore", *arguments]
     command += ["--port", str(port), "--no-browser", "--token", TOKEN]
     with (folder / "errors.txt").open("a") as errors:

@@ -5,7 +5,6 @@ import time as clock
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +13,7 @@ from jaxtyping import Array
 import meanformer as mf
 
 from .. import _checks as checks
+from .._programs.call import program
 from ..diagnostics.bounds import grown_radius
 from ..diagnostics.clusters import box_diameter, clusters_at
 from ..diagnostics.spectra import effective_ranks
@@ -160,12 +160,12 @@ class Curves:
         return out
 
 
-@eqx.filter_jit
+@program
 def _bounds(field: Any, radius: Array, t0: Array, times: Array) -> Array | None:
     return jax.vmap(lambda t: grown_radius(field, radius, t0, t))(times)
 
 
-@eqx.filter_jit
+@program
 def _received(field: Any, mu: Any) -> Array:
     P = field.matrix(mu)
     P = P if P.ndim == 3 else P[None]

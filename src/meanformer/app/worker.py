@@ -49,9 +49,6 @@ def main() -> None:
     outgoing = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
     desk = Desk(sys.stdin.buffer, outgoing)
-    from ..experiments.compiled import keep_compiled
-
-    keep_compiled()
     from . import work  # JAX
 
     desk.answer(b"d", json.dumps({"id": 0}).encode())

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
 from ..display.card import shown
 from ..display.modules import module_card
@@ -222,7 +223,7 @@ def matrices_of(
     return tuple(matrix for term in field.terms(t) for matrix in term.leaf.matrices(mu, x, t, term.view(view)))
 
 
-@eqx.filter_jit
+@program
 def _evaluate(field: AbstractField, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
     return field.evaluate(mu, x, t, view)
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._types import Scalar, cast, common_dtype, is_traced
 from ..display.card import Html, card, shown
 from ..measures.cloud import PointCloud
@@ -205,12 +206,12 @@ def asked_of(field: AbstractField, mu: PointCloud, t: Scalar, everything: bool =
     return found
 
 
-@eqx.filter_jit
+@program
 def _velocity(field: AbstractField, mu: PointCloud, t: Scalar) -> Float[Array, "n d"]:
     return field.evaluate(mu, mu.points, t, View(mu.positions))
 
 
-@eqx.filter_jit
+@program
 def _at(field: AbstractField, mu: PointCloud, rows: Array, t: Scalar) -> Float[Array, "m d"]:
     s = None if mu.positions is None else mu.positions[rows]
     return field.evaluate(mu, mu.points[rows], t, View(s))
@@ -240,14 +241,14 @@ def sampled_error(
     return float(max(relative, worst)) if np.isfinite(error) else float("inf")
 
 
-@eqx.filter_jit
+@program
 def _marginal_error(leaf: Sinkhorn, mu: PointCloud, rows: Array, sums: AbstractSums) -> Scalar:
     r"""$\max_j|\sum_iw_ie^{f_i+g_j+c_{ij}}-1|$ over some columns, with exact sums at the potentials of `sums`."""
     solution = leaf.potentials(mu, sums=sums)
     return leaf.column_error(mu, solution, rows)
 
 
-@eqx.filter_jit
+@program
 def usage(field: Approximate, mu: PointCloud, t: Scalar) -> Scalar:
     """The ranges of the logits relative to what the plan covers: beyond 1, sums are NaN."""
     if not isinstance(field.sums, Fast):

@@ -77,10 +77,8 @@ def run(
     Writes a run folder with all states, numbers, checks of the theory, figures and `report.html`, one file to open in
     a browser. A run that was interrupted goes on with `meanformer resume`, or with the same command again.
 
-    What is compiled is kept in the user's cache folder, which makes the next run faster; `MEANFORMER_CACHE=0` in the
-    environment turns that off.
+    What is compiled is kept in the user's cache folder, which makes the next run faster: `meanformer cache`.
     """
-    _keep_compiled()
     from meanformer.experiments.config import read_experiment
     from meanformer.experiments.cost import estimate, plan_text
 
@@ -125,7 +123,6 @@ def resume(
 
     The result has the same bits as that of a run which was not interrupted, on the same machine and versions.
     """
-    _keep_compiled()
     from meanformer.experiments.runner import resume as go_on
     from meanformer.store.folder import RunFolder
 
@@ -166,7 +163,6 @@ def reproduce(
 
     Each item is kept as soon as it is done; the same command goes on after an interruption, and adds items.
     """
-    _keep_compiled()
     from meanformer.experiments.reproductions import paper as paper_of
     from meanformer.experiments.reproductions.runner import chosen_items
     from meanformer.experiments.reproductions.runner import reproduce as compute
@@ -218,7 +214,6 @@ def model(
     facts on all heads, fates of frozen layers, a map of the tokens, and `report.html`. Each stage is kept as soon as it
     is done; the same command goes on after an interruption. Needs `pip install "meanformer[models]"`.
     """
-    _keep_compiled()
     from meanformer.experiments.model import Asked, analyse, free_folder, given
     from meanformer.store.folder import RunFolder
 
@@ -316,10 +311,28 @@ def bench(as_json: Json = False) -> None:
         tables.print_speeds(found)
 
 
-def _keep_compiled() -> None:
-    from meanformer.experiments.compiled import keep_compiled
+@app.command(epilog="Examples: `meanformer cache` · `meanformer cache --clear`")
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all programs that are kept.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show where compiled programs are kept between runs, and how much space they take.
 
-    keep_compiled()  # before JAX is loaded
+    `MEANFORMER_CACHE=0` in the environment keeps none, `MEANFORMER_CACHE_DIR` names another folder.
+    """
+    from meanformer._programs import store
+
+    if clear:
+        store.clear()
+    place, entries = store.folder(), store.entries()
+    size = sum(entry.st_size for entry in entries)
+    found = {"folder": place and str(place), "programs": len(entries), "bytes": size, "limit": store.MOST_BYTES}
+    if as_json:
+        print(json.dumps(found, indent=1))
+    elif place is None:
+        print("No programs are kept: MEANFORMER_CACHE is off.")
+    else:
+        print(f"{place}\n{len(entries)} programs, {size / 1e6:.1f} MB of at most {store.MOST_BYTES / 1e6:.0f} MB")
 
 
 def _command() -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._types import Matrix, Scalar, cast, common_dtype
 from ..attention.potentials import Potentials, Problem
 from ..attention.schedule import is_constant
@@ -89,7 +90,7 @@ class TokenLaw(eqx.Module):
         return self.factor * energy, self.factor * slope
 
 
-@eqx.filter_jit
+@program
 def _moved(
     kind: str, M: Matrix, V: Matrix, space: AbstractSpace, mu: PointCloud, solution: Potentials | None
 ) -> tuple[Scalar, Scalar]:

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from .. import _checks as checks
+from .._programs.call import program
 from ..attention.base import AbstractField
 from ..attention.schedule import breaks_of, check_velocity, frozen
 from ..attention.view import View
@@ -232,12 +233,12 @@ def _moment(system: Any, t: Any, y: Any, omega: np.ndarray, kappa: np.ndarray) -
     return value, (1j * (omega @ u) - np.sum((omega @ GL) * (omega @ L), axis=1)) * value
 
 
-@eqx.filter_jit
+@program
 def _velocity(system: Any, t: Any, y: Any) -> Any:
     return system.velocity(t, y)
 
 
-@eqx.filter_jit
+@program
 def _tokens(system: Any, t: Any, y: Any) -> Any:
     """Points, weights, positions and velocities of tokens, or of the cells of a density."""
     measure = system.measure(y)

@@ -45,10 +45,7 @@ def _begin(start: Callable[..., None], setup: tuple[Any, ...]) -> None:
     """Get a process ready, and let it end with its parent."""
     import signal
 
-    from .compiled import keep_compiled
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends us
-    keep_compiled()
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -1,6 +1,5 @@
 """The fates of Gaussian runs, thousands at a time."""
 
-import functools
 import time as clock
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._progress import Progress
 from .._types import is_traced
 from ..attention.base import AbstractField, AbstractLeaf, check_square
@@ -195,7 +195,7 @@ def orthogonal_columns(factor: np.ndarray) -> np.ndarray:
     return vectors * values[..., None, :]
 
 
-@functools.partial(jax.jit, static_argnames=("structure", "with_mean"))
+@program
 def _start(leaves: Any, structure: Any, gaussians: Gaussian, with_mean: bool) -> Any:
     def one(leaves: Any, gaussian: Gaussian) -> Any:
         field = jax.tree.unflatten(structure, leaves)
@@ -205,7 +205,7 @@ def _start(leaves: Any, structure: Any, gaussians: Gaussian, with_mean: bool) ->
     return jax.vmap(one)(leaves, gaussians)
 
 
-@functools.partial(jax.jit, static_argnames=("structure", "with_mean"))
+@program
 def _advance(leaves: Any, structure: Any, where: tuple[Any, ...], rtol: Any, with_mean: bool) -> Any:
     def one(leaves: Any, where: tuple[Any, ...]) -> Any:
         field = jax.tree.unflatten(structure, leaves)

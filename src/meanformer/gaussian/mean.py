@@ -4,13 +4,13 @@ With an infinite horizon $|m|\sim e^{\alpha t}$ leaves the floating-point range,
 direction and the logarithm of its norm (MATH e.5).
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from .._lapack import expm_on_host
+from .._programs.call import program
 from ..attention.base import AbstractField
 from ..attention.closure import closure_of
 from ..measures.gaussian import Gaussian
@@ -27,7 +27,7 @@ def _generators(field: AbstractField, factors: np.ndarray) -> tuple[np.ndarray, 
     return np.asarray(ends)[:count], np.asarray(velocities)[:count]
 
 
-@eqx.filter_jit
+@program
 def _compiled(field: AbstractField, factors: Float[Array, "n d r"]) -> tuple[Array, Array]:
     r"""The matrices $\begin{pmatrix}M&c\\0&0\end{pmatrix}$ that move $(m,1)$, and $\dot L=GL$, at each factor."""
 

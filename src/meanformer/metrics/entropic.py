@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._types import Scalar, cast, common_dtype
 from ..reduce.exact import Average, Tokens, fold_tokens, log_weights, minus_squared_distance
 from .wasserstein import checked_clouds
@@ -194,7 +195,7 @@ def _self(x: Array, a: Array, eps: Scalar, tol: Scalar, limit: Array) -> tuple[S
     return _cost(x, a, x, a, eps, solved.g), solved
 
 
-@eqx.filter_jit
+@program
 def _cost(x: Array, a: Array, y: Array, b: Array, eps: Scalar, g: Array) -> Scalar:
     r"""The objective of the formula at the top, in cost units; its derivative at fixed $g$ is that of its maximum."""
     # For this cost the means separate: W_eps = |difference of the means|^2 + W_eps of the centred measures.
@@ -255,7 +256,7 @@ def _centred(x: Array, a: Array, y: Array, b: Array, eps: Scalar) -> _Pair:
     return _Pair((x - (a @ x)[None]) / jnp.sqrt(eps), a, (y - (b @ y)[None]) / jnp.sqrt(eps), b)
 
 
-@eqx.filter_jit
+@program
 def _self_potential(x: Array, a: Array, eps: Scalar, tol: Scalar, limit: Array) -> _Solved:
     r"""The potential of a measure against itself: $f=g$, and $g\leftarrow\frac12(g+\mathcal Rg)$ contracts by $\frac12$
     or better in the end, whatever $\varepsilon$ (MATH b.3).
@@ -278,7 +279,7 @@ def _self_potential(x: Array, a: Array, eps: Scalar, tol: Scalar, limit: Array) 
     return _Solved(g, error <= jnp.minimum(tol, WRONG), sweeps, error)
 
 
-@eqx.filter_jit
+@program
 def _potential(x: Array, a: Array, y: Array, b: Array, eps: Scalar, tol: Scalar, limit: Array) -> _Solved:
     """The potential of one measure against another."""
     pair = _centred(x, a, y, b, eps)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._types import Key
 from ..attention.base import AbstractField
 from ..attention.heads import stack
@@ -248,7 +249,7 @@ def predicted(leaf: Any, mu: PointCloud, causal: bool) -> tuple[Float[Array, "n 
     return mean, mean + (first[:, :-1] - first[:, -1:] * mean) / mass
 
 
-@eqx.filter_jit
+@program
 def _errors(heads: _Heads, mu: PointCloud) -> _Errors:
     """The errors of the closure and of the mean. One program for all layers and nulls of a shape."""
     arrays, others = eqx.partition(heads, eqx.is_array)
@@ -303,6 +304,6 @@ def with_logits(heads: _Heads, mu: PointCloud, size: np.ndarray) -> _Heads:
     return heads._replace(leaf=eqx.tree_at(queries, heads.leaf, replace_fn=scaled))
 
 
-@eqx.filter_jit
+@program
 def _all_features(leaf: Any, mu: PointCloud) -> tuple[Array, Array]:
     return eqx.filter_vmap(_features, in_axes=(eqx.if_array(0), None))(leaf, mu)

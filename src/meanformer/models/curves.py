@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.nn import logsumexp
@@ -13,6 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import xlogy
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._types import Scalar, cast
 from ..attention.base import AbstractField
 from ..attention.causal import Causal
@@ -301,7 +301,7 @@ def _head_numbers(field: AbstractField, mu: PointCloud) -> tuple[float, float, f
     return float(entropy), float(found.rank[0]), float(len(found.leaders[0])), float(_energy(field, mu))
 
 
-@eqx.filter_jit
+@program
 def _energy(field: Any, mu: PointCloud) -> Scalar:
     r"""$\log\sum w_iw_je^{c_{ij}}-\log\sum w_iw_j$ over the pairs that see each other."""
     leaf = field.field if isinstance(field, Causal) else field

@@ -11,6 +11,7 @@ from jax.nn import softmax
 from jaxtyping import Array, Bool, Float
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._types import Queries, Scalar, Vector, cast
 from ..attention.affine import Affine
 from ..attention.base import AbstractField, AbstractLeaf, Sum
@@ -292,6 +293,6 @@ def _look(field: AbstractField, gaussian: Gaussian, t: float) -> dict[str, float
     return {name: float(found[name][0]) for name in ("growth", "exponent")}
 
 
-@eqx.filter_jit
+@program
 def _sight(field: AbstractField, gaussian: Gaussian) -> Sight:
     return sight(field, start(field, gaussian, False), False)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._types import Queries, Scalar, Vector
 from ..attention.base import AbstractField, AbstractLeaf
 from ..attention.kernel import AbstractAttention, Projections, averaged_tokens
@@ -159,7 +160,7 @@ class Block(eqx.Module):
 
 
 # Blocks of one shape are one program.
-apply = eqx.filter_jit(lambda block, mu: block(mu))
+apply = program(lambda block, mu: block(mu))
 
 
 def gelu(x: Array) -> Array:

@@ -15,11 +15,11 @@ What is left out is below `tolerance` of the sum, for every query, whatever the 
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._programs.call import program
 from .exact import KEY_BLOCK, QUERY_BLOCK, Average, Tokens, dot, fold_tokens
 
 # Blocks of tokens in which a good token for a block of queries is looked for.
@@ -139,7 +139,7 @@ def pruned_average(
     return mean[back], total[back], jnp.mean(keep.astype(q.dtype))
 
 
-@eqx.filter_jit
+@program
 def seen_share(
     logit: Callable[[Array, Array], Array],
     queries: Float[Array, "m k"],

@@ -4,13 +4,13 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from .. import _checks as checks
+from .._programs.call import program
 from ..attention.base import AbstractField
 from ..attention.schedule import is_constant, pieces_of
 from ..attention.view import Term, View
@@ -291,7 +291,7 @@ def _lipschitz_claims(run: Any) -> list[Claim]:
     return claims
 
 
-@eqx.filter_jit
+@program
 def _derivatives(
     field: AbstractField, mu: PointCloud, t: Array, probes: Array, in_measure: bool
 ) -> tuple[Array, Array | None]:

@@ -65,16 +65,29 @@ typecheck: $(VENV)/.dev ## check types
 	@$(BIN)/pyright --pythonpath $(BIN)/python
 
 clean: ## remove .venv, caches and builds (runs/ is kept)
-	rm -rf $(VENV) $(VENV)-bench build dist site .hypothesis .pytest_cache .ruff_cache
+	@for made in $(VENV) $(VENV)-bench; do \
+	  if [ -e $$made/.ours ]; then rm -rf $$made; elif [ -e $$made ]; then echo "$$made is not ours: it stays."; fi; done
+	rm -rf build dist site .hypothesis .pytest_cache .ruff_cache
 	find src tests docs examples benchmarks -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# An environment carries a mark from the beginning: one that somebody else made is never touched.
+define ours
+	@[ ! -e $(1) ] || [ -e $(1)/.ours ] || { \
+	  echo "$(1) is here already, and was not created by make: it is left as it is." >&2; \
+	  echo "Choose another place:  make VENV=.venv-meanformer $(MAKECMDGOALS)" >&2; \
+	  echo "or, if you do not need it, remove it and try again:  rm -r $(1)" >&2; exit 1; }
+	@mkdir -p $(1)
+	@touch $(1)/.ours
+endef
 
 # Stamps, so that a second `make` installs nothing unless pyproject.toml has changed.
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "meanformer needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing)." >&2; \
 	  echo "Name another one: make PYTHON=python3.12 <target>" >&2; exit 1; }
+	$(call ours,$(VENV))
 	@echo "==> Creating $(VENV) with $$($(PYTHON) --version)"
-	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 $(VENV)/.base: $(VENV)/.made pyproject.toml
@@ -95,7 +108,9 @@ $(VENV)/.docs: $(VENV)/.made pyproject.toml
 
 # An environment of its own, made afresh when pyproject.toml has changed: the others never see torch.
 $(VENV)-bench/.bench: pyproject.toml
+	$(call ours,$(VENV)-bench)
 	@echo "==> Creating $(VENV)-bench with torch, KeOps and geomloss (several minutes, a gigabyte)"
-	@$(PYTHON) -m venv --clear $(VENV)-bench
+	@rm -rf $(VENV)-bench/lib $(VENV)-bench/include
+	@$(PYTHON) -m venv $(VENV)-bench
 	@$(VENV)-bench/bin/python -m pip --disable-pip-version-check --quiet install -e ".[bench]"
 	@touch $@

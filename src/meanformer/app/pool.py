@@ -134,7 +134,13 @@ class Pool:
 
     async def open(self) -> None:
         """Start the workers: the page is there while they load."""
-        for worker in self.workers:
+        self._spawn(self._open())
+
+    async def _open(self) -> None:
+        """One worker first, which has the cores to itself until it can begin with what the page asks for."""
+        first, *others = self.workers
+        await self._renew(first)
+        for worker in others:
             self._spawn(self._renew(worker))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

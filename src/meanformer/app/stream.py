@@ -53,18 +53,21 @@ class Stream(AbstractJournal):
         self.waiting: list[tuple[float, Any]] = []
         self.last = -math.inf
 
-    def begin(self, verb: str, field: Any, measure: Any, options: dict[str, Any]) -> Any:
+    def start(self, verb: str, measure: Any, options: dict[str, Any]) -> None:
+        """Send the start, which is seen while the rest is compiled."""
         if isinstance(measure, mf.PointCloud):
-            _send_start(self.send, measure, options, verb == "layers", self.t1, self.frames)
+            _send_tokens(self.send, measure, options, verb == "layers", self.t1, self.frames)
+        elif isinstance(measure, mf.Density):
+            _send_density(self.send, measure, self.t1, self.frames)
         self.say("Computing. The first run of its kind is compiled, which takes some seconds.", None)
+
+    def begin(self, verb: str, field: Any, measure: Any, options: dict[str, Any]) -> Any:
         return None
 
     def resume(self, shell: Callable[[], Any], state: Any, row: Any = None) -> Kept | None:
         run = shell()
         self.system = run.system
-        if isinstance(run.system.mu, mf.Density):
-            _send_grid(self.send, run.system.mu, self.t1, self.frames)
-        else:
+        if not isinstance(run.system.mu, mf.Density):
             self.curves = Curves(run.field, run.system, float(run.times[0]))
         return None
 
@@ -181,7 +184,7 @@ def _covariances(z: np.ndarray, weights: np.ndarray) -> np.ndarray:
         return np.einsum("n,knd,kne->kde", weights, centred, centred)
 
 
-def _send_start(
+def _send_tokens(
     send: Send, mu: mf.PointCloud, options: Mapping[str, Any], discrete: bool, t1: float, frames: int
 ) -> None:
     arrays = {"points": np.asarray(mu.points, float), "weights": np.asarray(mu.weights, float)}
@@ -193,10 +196,15 @@ def _send_start(
     send(words | {"t0": float(t0), "t1": t1, "times": frames}, arrays)
 
 
-def _send_grid(send: Send, rho: mf.Density, t1: float, frames: int) -> None:
+def _send_density(send: Send, rho: mf.Density, t1: float, frames: int) -> None:
     words = {"say": "start", "of": "density", "cells": rho.cells[0], "discrete": False, "t0": 0.0, "t1": t1}
     words |= {"times": frames, "spacing": float(rho.spacing[0])}
-    send(words, {"x": np.asarray(rho.centres(0), float)})
+    send(words, {"x": np.asarray(rho.centres(0), float), "density": _per_length(rho.masses, rho)})
+
+
+def _per_length(masses: Any, rho: mf.Density) -> np.ndarray:
+    """Masses of cells as a density on the line."""
+    return np.asarray(masses, float) / float(rho.spacing[0])
 
 
 def send_frames(send: Send, first: int, times: np.ndarray, saved: Any, system: Any, curves: Curves | None) -> None:
@@ -204,7 +212,7 @@ def send_frames(send: Send, first: int, times: np.ndarray, saved: Any, system: A
     values, other = saved
     words = {"say": "frames", "first": first}
     if curves is None:
-        density = np.asarray(values, float) / float(system.mu.spacing[0])
+        density = _per_length(values, system.mu)
         send(words, {"times": times, "density": density, "lost": np.asarray(other, float)})
         return
     z = np.asarray(values, float)
@@ -251,25 +259,13 @@ def seconds_of(run: Any) -> float:
     return float(run.stats.get("seconds") or 0.0) if run.outcome.kind == "STOPPED" else 0.0
 
 
-def run_problem(
-    problem: Problem,
-    frames: int,
-    send: Send,
-    say: Callable[[str, float | None], None],
-    wanted: Callable[[], bool],
-    want: tuple[str, ...],
-) -> None:
+def run_problem(problem: Problem, stream: Stream, want: tuple[str, ...]) -> None:
     """Run a problem, sending its frames; a run that takes too long ends there, which its outcome says."""
     options = dict(problem.options)
-    t1 = float(options.get("t1", 0) or 0)
-    if problem.verb == "layers":
-        depth = options.get("depth") or len(problem.field)
-        t1 = depth * float(options.get("step", 1 / depth))
-    else:
+    if problem.verb == "flow":
         options["stop"] = [*(options.get("stop") or []), mf.WallClock(LIMITS.seconds)]
-    stream = Stream(send, say, wanted, t1, frames)
     run = Problem(problem.verb, problem.field, problem.measure, options).run(journal=stream, progress=False)
-    send_end(send, run, stream.curves, want)
+    send_end(stream.send, run, stream.curves, want)
 
 
 def _check_replay(run: Any) -> None:
@@ -292,12 +288,12 @@ def replay(run: Any, send: Send, want: tuple[str, ...]) -> None:
     t1, mu, frames = float(run.outcome.time), run.system.mu, len(run.times)
     saved = jax.tree.map(np.asarray, run.saved)
     if isinstance(mu, mf.Density):
-        _send_grid(send, mu, t1, frames)
+        _send_density(send, mu, t1, frames)
         curves = None
     else:
         rescaled = run.propagators is not None
         times = np.asarray(run.times)
-        _send_start(send, mu, {"frame": rescaled or None, "t0": float(times[0])}, run.discrete, t1, frames)
+        _send_tokens(send, mu, {"frame": rescaled or None, "t0": float(times[0])}, run.discrete, t1, frames)
         curves = Curves(run.field, run.system, float(times[0]))
     send_frames(send, 0, np.asarray(run.times), saved, run.system, curves)
     send_end(send, run, curves, want)

@@ -15,7 +15,7 @@ from ..store.errors import FolderError
 from . import protocol
 from .checked import check_experiment, check_request, check_seen
 from .gaussians import checked_starts, run_gaussians
-from .stream import Cancelled, replay, run_problem
+from .stream import Cancelled, Stream, replay, run_problem
 from .worker import NAME
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def do(job: dict[str, Any], desk: "Desk") -> None:
             want = tuple(job.get("want") or ())
             experiment = _experiment(job["experiment"])
             check_seen(experiment)
-            run_problem(build(experiment), experiment.states(), send, say, wanted, want)
+            stream = Stream(send, say, wanted, _end(experiment), experiment.states())
+            run_problem(build(experiment, begun=stream.start), stream, want)
         elif job["do"] == "gaussians":
             covs = checked_starts(job.get("starts"))
             field = _problem(_with_gaussian(job["experiment"], covs[0])).field
@@ -79,6 +80,15 @@ def _experiment(data: Any) -> Experiment:
     experiment = from_settings(data, NAME, NOWHERE)
     check_experiment(experiment)
     return experiment
+
+
+def _end(experiment: Experiment) -> float:
+    """The time at which a run ends, if nothing ends it before."""
+    if experiment.layers is None:
+        assert experiment.flow is not None
+        return float(experiment.flow.t1)
+    depth = experiment.layers.depth
+    return depth * (experiment.layers.step or 1 / depth)
 
 
 def _problem(data: Any) -> Problem:

@@ -5,6 +5,7 @@ computed or written.
 """
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,15 @@ class Problem:
         return getattr(mf, self.verb)(self.field, self.measure, **self.options, **more)
 
 
-def build(experiment: Experiment, base: Path | None = None) -> Problem:
+Begun = Callable[[str, Any, dict[str, Any]], None]
+"""Hears the verb, the measure and the options of a problem."""
+
+
+def build(experiment: Experiment, base: Path | None = None, begun: Begun = lambda *_: None) -> Problem:
     """The problem that a single experiment means (one of its cases or tasks, if it has several), checked.
 
     `base` is the folder of the files that it names, by default that of the experiment file. The same experiment
-    gives the same bits.
+    gives the same bits. `begun` hears of the start before there is a field, which may still be refused.
     """
     if experiment.cases or experiment.attention is None or experiment.measure is None:
         checks.refuse(
@@ -62,12 +67,15 @@ def build(experiment: Experiment, base: Path | None = None) -> Problem:
     site = Site(experiment.source, experiment.folder if base is None else Path(base), experiment.seed)
     measure = _measure(experiment.measure, site)
     site = dataclasses.replace(site, d=measure.d)
+    verb, table = ("flow", experiment.flow) if experiment.layers is None else ("layers", experiment.layers)
+    assert table is not None
+    with site.refusing("save", "times"):
+        _check_words(experiment.save.times, verb)
+        options = table.options(experiment.save)
+    begun(verb, measure, options)
     if experiment.layers is None:
-        assert experiment.flow is not None
         field: Any = experiment.attention.build(site.at("attention"))
-        verb, table = "flow", experiment.flow
     else:
-        verb, table = "layers", experiment.layers
         numbers = range(experiment.layers.depth) if experiment.layers.redraw else ()
         _check_depth(experiment.layers.depth, measure, site)
         drawn = [dataclasses.replace(site, draw=("layer", number)) for number in numbers]
@@ -75,9 +83,6 @@ def build(experiment: Experiment, base: Path | None = None) -> Problem:
         field = fields if drawn else fields[0]
     dtype = getattr(experiment.measure, "dtype", None)
     field = field if dtype is None else cast(field, jnp.dtype(dtype))
-    with site.refusing("save", "times"):
-        _check_words(experiment.save.times, verb)
-        options = table.options(experiment.save)
     problem = Problem(verb, field, measure, options)
     (_check_flow if verb == "flow" else _check_layers)(problem, site)
     experiment.figures.check(site.at("figures"), measure.d)

@@ -196,7 +196,7 @@ export function mount(root, context) {
     const found = answer.say === "refused" && form.showRefusal(answer);
     say(found ? "" : answer.words);
     status(answer.words, "bad");
-    const before = view.run?.count ? " The pictures are of the run before." : "";
+    const before = view.run ? ` The pictures are of ${view.run.end ? "the run before" : "its start"}.` : "";
     outcome.textContent = `${found ? "This cannot be run: see the form." : "This could not be run."}${before}`;
     outcome.classList.add("bad");
   }

@@ -13,6 +13,8 @@ export class DensityRun {
     Object.assign(this, { discrete: false, end: null, outcome: null, times: [], frames: [], lost: [] });
     Object.assign(this, { mass: [], mean: [], variance: [], quantiles: QUANTILES.map(() => []), highest: 0 });
     this.reach = { plain: [Infinity, -Infinity], log: [Infinity, -Infinity] };
+    // The start is seen before anything is computed; the first frame says the same again.
+    this.addFrames({ first: 0, arrays: { times: { data: [this.t0] }, density: start.arrays.density } });
   }
 
   get count() {

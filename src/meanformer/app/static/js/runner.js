@@ -59,6 +59,7 @@ export class Runner {
     const { handlers, asked } = this;
     if (answer.say === "start" && answer.of !== "density") {
       this.recording = new Recording(answer);
+      this.latency.start = performance.now() - asked.since;
       handlers.onStart(this.recording);
     } else if (answer.say === "frames") {
       this.recording.addFrames(answer);

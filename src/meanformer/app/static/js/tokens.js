@@ -198,10 +198,18 @@ class TokensView {
   problem(answer) {
     const placed = this.folder === null && answer.path && answer.path.length ? this.form.showRefusal(answer) : false;
     this.error.textContent = placed ? "" : answer.words;
-    this.outcome.textContent = `This cannot be run${placed ? ": see the form" : ""}. The picture is of the run before.`;
+    this.dismiss();
+    const shown = this.recording && !this.recording.count ? "its start" : "the run before";
+    this.outcome.textContent = `This cannot be run${placed ? ": see the form" : ""}. The picture is of ${shown}.`;
     this.outcome.classList.add("bad");
     this.badge.hidden = true;
     this.context.status(answer.words, "bad");
+  }
+
+  /** A run of which nothing but the start has come, and nothing more will, is not shown. */
+  dismiss() {
+    clearTimeout(this.patience);
+    this.waiting = null;
   }
 
   clearProblem() {

@@ -39,7 +39,7 @@ def default_float() -> np.dtype:
 
 def as_array(value: Any, dtype: Any = None) -> Array:
     """`value` as an array; numbers that are known stay known under `jit`, so that they can still be checked."""
-    if isinstance(value, jax.Array) and _is_of(value, dtype):
+    if _is_of(value, dtype):
         return value
     with nullcontext() if is_traced(value) else jax.ensure_compile_time_eval():
         return jnp.asarray(value, dtype)
@@ -51,8 +51,10 @@ def _is_floating(leaf: Any) -> bool:
 
 
 def _is_of(leaf: Any, dtype: Any) -> bool:
-    """Whether an array has a dtype, and is meant to have it: numbers of Python have theirs only weakly."""
-    return leaf.dtype == dtype and not getattr(leaf, "weak_type", False)
+    """Whether this is an array of JAX that has a dtype, and is meant to have it: numbers of Python have theirs only
+    weakly.
+    """
+    return isinstance(leaf, jax.Array) and leaf.dtype == dtype and not leaf.weak_type
 
 
 def common_dtype(*trees: Any) -> Any:

@@ -41,7 +41,7 @@ def checked_system(
     field = _as_field(field, t0, t1)
     facts = check_moves(field, measure, t0)
     dtype = wider(facts.dtype, common_dtype(measure))
-    field, measure, t0, t1 = cast((field, measure, t0, t1), dtype)
+    field, measure, t0, t1 = cast(field, dtype), cast(measure, dtype), as_host(t0, dtype), as_host(t1, dtype)
     if isinstance(measure, Gaussian):
         refuse_for_gaussians(space, frame)
         return GaussianSystem(field, measure), t0, t1

@@ -23,7 +23,7 @@ from meanformer.experiments.config import read_experiment
 from meanformer.experiments.runner import run_experiment
 
 TOKEN = "a-token-of-tests"
-PATIENCE = 240.0
+PATIENCE = 600.0
 """So many seconds a test waits for a message: what compiles on a busy machine takes long."""
 
 SMALL: dict[str, Any] = {

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from browsers import chromium
 
-PATIENCE, MOMENT = 240.0, 90.0
+PATIENCE, MOMENT = 600.0, 120.0
 """Seconds that a run, and that a page, may take on a busy machine; it is looked at again and again until then."""
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 375, "height": 812}
 # WebGL without a graphics card; root may not have a sandbox.

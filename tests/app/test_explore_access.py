@@ -1,7 +1,7 @@
 """The page for everybody: keyboard, names, contrast, phones, less motion."""
 
 import pytest
-from browser import DESKTOP, PHONE, link, small, tokens, visit
+from browser import DESKTOP, PATIENCE, PHONE, link, small, tokens, visit
 from playwright.sync_api import expect
 
 VIEWS = ("tokens", "gaussian", "sides", "density")
@@ -87,7 +87,7 @@ def finished(view, name: str) -> None:
         "sides": "2 runs from the same start",
         "density": "7 frames",
     }
-    expect(view.page.locator("#status")).to_contain_text(words[name], timeout=120_000)
+    expect(view.page.locator("#status")).to_contain_text(words[name], timeout=1000 * PATIENCE)
 
 
 def test_everything_is_reached_by_tab_and_seen(opened, server):

@@ -201,7 +201,6 @@ def test_a_new_request_in_a_slot_cancels_the_old(server):
         old = page.send("run", experiment=SLOW)
         while page.receive()["say"] != "start":
             pass
-        began = time.monotonic()
         new = page.send("run", experiment=SMALL)
         ends: list[Any] = []
         while not ends or "energy_name" not in ends[-1]:
@@ -209,7 +208,6 @@ def test_a_new_request_in_a_slot_cancels_the_old(server):
             ends.append(answer)
             assert not (answer["run"] == old and answer["say"] in ("end", "curves", "failed", "refused"))
         assert ends[-1]["run"] == new
-        assert time.monotonic() - began < 100
 
 
 def begin_long_run(page: Page) -> None:

@@ -59,7 +59,7 @@ def test_one_save_time() -> None:
     assert difference(run.final, run.states[0]) > 1e-3
 
 
-def test_at_is_exact_at_save_times_and_of_fourth_order_between() -> None:
+def test_at_is_exact_at_save_times_and_as_accurate_as_the_run_between() -> None:
     fine = mf.flow(FIELD, TOKENS, 0.5, save=17, **TIGHT)
     errors = []
     for stride in (8, 4, 2):
@@ -69,12 +69,14 @@ def test_at_is_exact_at_save_times_and_of_fourth_order_between() -> None:
         for k in (0, 2, -1):
             np.testing.assert_array_equal(run.at(run.times[k]).points, run.points[k])
         middles = range(stride // 2, 17, stride)
-        errors.append(max(difference(run.at(fine.times[m]), fine.states[m]) for m in middles))
+        assert max(difference(run.at(fine.times[m]), fine.states[m]) for m in middles) < 1e-9
         np.testing.assert_array_equal(run.at(0.3).weights, TOKENS.weights)
+        # Under tracing it is interpolation.
+        traced = jax.jit(lambda t, run=run: run.at(t).points)
+        errors.append(max(float(jnp.abs(traced(fine.times[m]) - fine.points[m]).max()) for m in middles))
     orders = -np.diff(np.log2(errors))
-    print(f"order of at(t) in the save spacing {np.round(orders, 2)}")
+    print(f"order of a traced at(t) in the save spacing {np.round(orders, 2)}")
     assert ((orders > 3.7) & (orders < 4.3)).all()
-    np.testing.assert_allclose(jax.jit(lambda t: run.at(t).points)(0.3), run.at(0.3).points, rtol=1e-13)
     for t in (-0.1, 0.6):
         with pytest.raises(ValueError, match="t must lie in the run"):
             run.at(t)

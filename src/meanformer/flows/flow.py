@@ -177,6 +177,7 @@ def flow(
         accuracy,
         began,
         seconds,
+        _told(solver, control),
     )
     with Progress(progress, float(t0), float(t1)) as bar:
         run = host_run(prepared, bar, book)
@@ -200,6 +201,13 @@ def _integrator(solver: Any, control: Control) -> Integrate:
         return run_segment(system, Diffrax(known, adjoint, int(span.budget), False), control, asked, y, span)
 
     return integrate
+
+
+def _told(solver: Any, control: Control) -> dict[str, Any]:
+    """What a state between save times needs to know of how a run was made."""
+    if control.step is not None or method_of(solver) is None:
+        return {}
+    return {"solver": solver, "rtol": float(control.rtol), "atol": float(control.atol)}
 
 
 def _traced(

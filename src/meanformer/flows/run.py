@@ -29,8 +29,8 @@ SEGMENT_STEPS = 64
 FEWEST_STEPS = 8
 SEGMENT_SECONDS = 2.0
 PAIRS_PER_SECOND, TOKENS_PER_SECOND = 2e8, 1e6
-# Save times are padded to a power of two, if what is saved then takes no more than so many bytes.
-FEW_BYTES = 2**24
+# Save times are padded to a power of two, and to so many at least, if what is saved takes no more than so many bytes.
+FEW_BYTES, FEW_ROWS = 2**24, 128
 
 Integrate = Callable[[AbstractSystem, Asked, Any, Span], Segment]
 
@@ -52,7 +52,7 @@ def first_step(t0: Any, t1: Any) -> Any:
 class Prepared:
     """A run that has been checked: the system, its `pieces` with their ends, who integrates them, what is looked at,
     and the limits. `accuracy` is that of the sums over tokens; `began` is when the clock started, on which `seconds`
-    count.
+    count; `told` goes into the stats.
     """
 
     system: AbstractSystem
@@ -65,6 +65,7 @@ class Prepared:
     accuracy: Any
     began: float
     seconds: float
+    told: dict[str, Any]
 
 
 def host_run(run: Prepared, bar: Progress, journal: AbstractJournal) -> Trajectory:
@@ -96,14 +97,14 @@ class _Now:
         self.run, self.began = run, run.began
         self.t, self.y, self.dt = np.asarray(run.t0), run.system.start(), first_step(run.t0, run.pieces[0][1])
         self.number, self.ending, self.row = 0, Ending.REACHED, 0
-        self.stats: dict[str, Any] = {"steps": 0, "rejected": 0, "segments": 0}
+        self.stats: dict[str, Any] = {"steps": 0, "rejected": 0, "segments": 0, **run.told}
         self.planner = Planner(run.accuracy, self.stats)
         self.before = self.t, self.y
         # Times and records, block by block, of which `seen` rows are known to the journal.
         self.blocks: list[tuple[np.ndarray, Any]] = []
         self.seen = 0
         few = run.times.size * run.asked.observer.bytes(run.system) <= FEW_BYTES
-        size = 1 << (run.times.size - 1).bit_length() if few else run.times.size
+        size = max(FEW_ROWS, 1 << (run.times.size - 1).bit_length()) if few else run.times.size
         self.times = np.concatenate([run.times, np.full(size - run.times.size, np.inf, run.times.dtype)])
 
     @property

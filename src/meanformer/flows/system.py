@@ -102,14 +102,18 @@ class AbstractSystem(eqx.Module):
         finite = [np.isfinite(leaf).reshape(len(leaf), -1).all(1) for leaf in jax.tree.leaves(snapshots)]
         return np.logical_and.reduce(finite)
 
+    def in_piece(self, times: Array, k: Any) -> "AbstractSystem":
+        """The system between save times `k` and `k + 1`. Breaks are save times, so its weights are continuous there."""
+        if not breaks_of(self.field):
+            return self
+        middle = float(np.asarray(times)[k : k + 2].mean())
+        return eqx.tree_at(lambda s: s.field, self, frozen(self.field, middle))
+
     def between(self, times: Array, saved: Any, k: Any, t: Scalar, fitted: Fitted = lambda system, t, y: system) -> Any:
         """The state at `t`, from the states and velocities at save times `k` and `k + 1`; `fitted` gives the system
         with which a velocity is computed.
         """
-        system = self
-        if breaks_of(self.field):  # breaks are save times, so the weights are continuous between two of those
-            middle = float(np.asarray(times)[k : k + 2].mean())
-            system = eqx.tree_at(lambda s: s.field, self, frozen(self.field, middle))
+        system = self.in_piece(times, k)
 
         def end(i: Array | int) -> tuple[Any, Any]:
             y = system.restored(jax.tree.map(lambda a: a[i], saved))

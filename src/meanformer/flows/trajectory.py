@@ -142,8 +142,9 @@ class Trajectory(eqx.Module):
         )
 
     def at(self, t: Any) -> Any:
-        """The state at time `t`, by cubic Hermite interpolation between save times (fourth order in their spacing); of
-        densities the mixture of those at the two save times, which is a density.
+        """The state at time `t`. A run with error control goes on from the save time before, as accurately as it was
+        made; under tracing, and with a constant step, it is cubic Hermite interpolation between save times (fourth
+        order in their spacing); of densities the mixture of those at the two save times, which is a density.
         """
         if self.discrete:
             checks.refuse(
@@ -165,21 +166,33 @@ class Trajectory(eqx.Module):
                 )
         if self.times.shape[0] == 1:
             return self.system.measure(self.system.restored(jax.tree.map(lambda a: a[0], self.saved)))
-        k: Any = jnp.clip(jnp.searchsorted(self.times, t, side="right") - 1, 0, self.times.shape[0] - 2)
-        if breaks_of(self.system.field):
-            if not checks.known(t, self.times):
-                checks.refuse(
-                    "a piecewise run needs known times",
-                    got="traced times",
-                    expected="numbers",
-                    remedy="call at(t) outside of jit, vmap and grad",
-                )
-            k = int(
-                np.clip(np.searchsorted(np.asarray(self.times), float(t), side="right") - 1, 0, len(self.times) - 2)
-            )
         # The sums of a velocity are as accurate as they were in the run.
         planner = Planner(self.stats.get("accuracy"), {})
+        if checks.known(t, self.times, self.saved):
+            times, t = np.asarray(self.times), np.asarray(t)
+            k = int(np.clip(np.searchsorted(times, t, side="right") - 1, 0, len(times) - 2))
+            return self.system.measure(self._state_at(times, k, t, planner))
+        if breaks_of(self.system.field):
+            checks.refuse(
+                "a piecewise run needs known times",
+                got="traced times",
+                expected="numbers",
+                remedy="call at(t) outside of jit, vmap and grad",
+            )
+        k = jnp.clip(jnp.searchsorted(self.times, t, side="right") - 1, 0, self.times.shape[0] - 2)
         return self.system.measure(self.system.between(self.times, self.saved, k, t, planner.fitted))
+
+    def _state_at(self, times: np.ndarray, k: int, t: Any, planner: Planner) -> Any:
+        """The state at a known time between save times `k` and `k + 1`."""
+        from .between import went_on
+
+        for place in (k, k + 1):
+            if times[place] == t:
+                return self.system.restored(jax.tree.map(lambda a, i=place: a[i], self.saved))
+        y = self.system.restored(jax.tree.map(lambda a: np.asarray(a)[k], self.saved))
+        piece = planner.fitted(self.system.in_piece(self.times, k), times[k], y)
+        moved = went_on(piece, self.stats, times[k], y, t)
+        return self.system.between(self.times, self.saved, k, t, planner.fitted) if moved is None else moved
 
     def need_all_tokens(self, asker: str) -> None:
         """Refuse what a sample of the tokens does not tell."""

@@ -1,0 +1,161 @@
+"""The program of runs on the host: its methods against diffrax, its orders, and the padding that nobody sees."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from _cases import cloud, weights
+
+import meanformer as mf
+from meanformer._programs.call import Program
+from meanformer.flows.methods import TABLES, Rosenbrock, RungeKutta
+from meanformer.flows.padding import padded_size
+from meanformer.flows.stepping import advance
+
+Q, K, V = weights(70)
+FIELD = mf.Softmax(Q, K, V)
+TOKENS = cloud(70)
+
+
+def compiled() -> int:
+    """How many programs of the stepping loop are in memory."""
+    assert isinstance(advance, Program)
+    return len(advance._compiled)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_those_of_diffrax(name: str) -> None:
+    ours, solver = TABLES[name], {"tsit5": diffrax.Tsit5, "euler": diffrax.Euler}[name]()
+    np.testing.assert_allclose(ours.inside.sum(1), ours.b, atol=1e-13)  # the last state inside is the one after
+    if name == "euler":
+        return
+    table = solver.tableau
+    for row, theirs in zip(ours.a[1:], table.a_lower, strict=True):
+        np.testing.assert_allclose(row[: len(theirs)], theirs, rtol=1e-14)
+    np.testing.assert_allclose(ours.c[1:], table.c, rtol=1e-14)
+    np.testing.assert_allclose(ours.b, table.b_sol, rtol=1e-14)
+    np.testing.assert_allclose(ours.error, table.b_error, rtol=1e-12)
+    # Inside a step: what diffrax gives for one stage at a time.
+    for share in (0.1, 0.5, 0.8):
+        there = solver.interpolation_cls(
+            t0=jnp.asarray(0.0), t1=jnp.asarray(1.0), y0=jnp.zeros(7), y1=jnp.zeros(7), k=jnp.eye(7)
+        ).evaluate(jnp.asarray(share))
+        np.testing.assert_allclose(ours.inside @ share ** np.arange(1, 5), there, atol=1e-13)
+
+
+@pytest.mark.parametrize("options", [{}, {"step": 0.05}], ids=["error control", "constant step"])
+def test_tokens_step_as_with_diffrax(options: dict) -> None:
+    ours = mf.flow(FIELD, TOKENS, 2.0, save=9, **options)
+    theirs = mf.flow(FIELD, TOKENS, 2.0, save=9, solver=diffrax.Tsit5(), **options)
+    # With error control a step may differ by rounding: then the two agree to tolerance.
+    np.testing.assert_allclose(ours.points, theirs.points, rtol=0, atol=1e-5 if not options else 1e-13)
+    if options:
+        assert ours.stats["steps"] == theirs.stats["steps"]
+    exact = mf.flow(FIELD, TOKENS, 2.0, save=9, rtol=1e-12, atol=1e-13)
+    worst = [float(jnp.abs(run.points - exact.points).max()) for run in (ours, theirs)]
+    assert worst[0] <= max(1.5 * worst[1], 1e-12)
+
+
+def test_gaussians_step_as_with_diffrax() -> None:
+    from meanformer.flows.diffrax_solvers import Rodas5P
+
+    start = mf.Gaussian(np.ones(3), np.diag([1.0, 0.5, 2.0]))
+    ours, theirs = (mf.flow(mf.L2(Q, K, V), start, 1.0, save=9, solver=s) for s in (None, Rodas5P()))
+    assert ours.stats["solver"] == "rodas5p" and ours.stats["steps"] == theirs.stats["steps"]
+    for a, b in zip(ours.saved, theirs.saved, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "method, order, inside", [(RungeKutta("euler"), 1, 1), (RungeKutta("tsit5"), 5, 4), (Rosenbrock(), 5, 4)]
+)
+def test_orders(method, order: int, inside: int) -> None:
+    # y' = y (1 + cos t) has the solution exp(t + sin t); one step has an error of one order more.
+    def error(h: float, share: float) -> float:
+        t = jnp.asarray(0.3)
+        known = jnp.asarray([1 + jnp.cos(t)])
+        step = method.step(lambda t, y: y * (1 + jnp.cos(t)), t, jnp.ones(1), jnp.asarray(h), known, jnp.asarray(False))
+        end = 0.3 + share * h
+        exact = np.exp(end + np.sin(end) - 0.3 - np.sin(0.3))
+        found = step.y if share == 1 else step.inside(jnp.asarray(share))
+        return abs(float(found[0]) - exact)
+
+    for share, expected in ((1.0, order), (0.4, inside)):
+        errors = [error(h, share) for h in (0.4, 0.2)]
+        assert np.log2(errors[0] / errors[1]) > expected + 0.7, (share, errors)
+
+
+def test_sizes_are_few_and_not_much_larger() -> None:
+    sizes = np.array([padded_size(n) for n in range(1, 5000)])
+    assert (sizes >= np.arange(1, 5000)).all() and len(set(sizes)) < 35
+    assert (np.diff(sizes) >= 0).all() and {padded_size(n) for n in range(40, 61)} == {64}
+    assert (sizes[64:] <= 1.25 * np.arange(65, 5000)).all()
+
+
+FIELDS = {
+    "softmax": mf.Softmax(Q, K, V),
+    "l2": mf.L2(Q, K, V),
+    "sinkhorn": mf.Sinkhorn(Q, K, V),
+    "sigmoid": mf.Sigmoid(Q, K, V),
+    "heads": mf.MultiHead([mf.Softmax(Q, K, V), mf.Linear(K, Q, -V)]),
+    "causal": mf.Causal(mf.Softmax(Q, K, V)),
+}
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_padding_is_not_seen(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = cloud(71).with_positions(np.random.default_rng(0).permutation(10) / 10)
+    wide = mf.flow(FIELDS[kind], tokens, 1.0)
+    monkeypatch.setattr("meanformer.flows.run.padded", lambda system, t0, asked: system)
+    narrow = mf.flow(FIELDS[kind], tokens, 1.0)
+    assert wide.points.shape == narrow.points.shape == (101, 10, 3)
+    assert {**wide.stats, "seconds": 0, "sinkhorn_error": 0} == {**narrow.stats, "seconds": 0, "sinkhorn_error": 0}
+    np.testing.assert_allclose(wide.points, narrow.points, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("options", [{"space": mf.Sphere()}, {"frame": mf.Rescaled()}, {"sample": 4}], ids=str)
+def test_padding_is_not_seen_in_spaces_frames_and_samples(options, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = cloud(72).push(mf.Sphere().retract)
+    stop = [mf.Stationary(1e-9), mf.RadiusAbove(1e3)]
+    wide = mf.flow(FIELD, tokens, 1.0, stop=stop, **options)
+    monkeypatch.setattr("meanformer.flows.run.padded", lambda system, t0, asked: system)
+    narrow = mf.flow(FIELD, tokens, 1.0, stop=stop, **options)
+    leaves = (jax.tree.leaves((run.saved, run.statistics)) for run in (wide, narrow))
+    for a, b in zip(*leaves, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-11)
+
+
+def test_functions_of_the_user_see_the_tokens_and_no_more() -> None:
+    seen = []
+
+    def rule(mu, t):
+        seen.append(mu.n)
+        return mu.points.mean() > 1e9
+
+    run = mf.flow(FIELD, TOKENS, 1.0, stop=rule, observers={"plain": lambda mu, t: mu.points.mean(0)})
+    assert set(seen) == {10}
+    np.testing.assert_allclose(run.statistics["plain"], run.points.mean(1), rtol=1e-12)
+
+
+def test_numbers_of_tokens_share_a_program() -> None:
+    tokens = mf.PointCloud(np.random.default_rng(1).normal(size=(60, 3)))
+    mf.flow(FIELD, tokens, 0.1)
+    before = compiled()
+    for n in (40, 47, 59, 64):
+        run = mf.flow(FIELD, mf.PointCloud(np.random.default_rng(n).normal(size=(n, 3))), 0.1)
+        assert run.points.shape == (101, n, 3)
+    mf.flow(FIELD, tokens, 0.1, save=77)  # as do numbers of save times
+    assert compiled() == before
+    mf.flow(FIELD, mf.PointCloud(np.ones((65, 3))), 0.1)  # the count does count
+    assert compiled() == before + 1
+
+
+def test_rules_with_the_same_code_share_a_program() -> None:
+    def run(level: float) -> mf.Trajectory:
+        return mf.flow(FIELD, TOKENS, 1.0, stop=lambda mu, t: mu.radius > level)
+
+    run(1e3)
+    before = compiled()
+    ends = [run(level).outcome.kind for level in (1e4, 1e5, 1e-3)]
+    assert compiled() == before and ends == ["REACHED", "REACHED", "STOPPED"]

@@ -451,7 +451,7 @@ def as_a_user(monkeypatch):
 
     jaxtyping.config.update("jaxtyping_disable", True)
     yield lambda: [
-        monkeypatch.setattr(f"meanformer.flows.{place}", too_late) for place in ("run.run_segment", "layers._run")
+        monkeypatch.setattr(f"meanformer.flows.{place}", too_late) for place in ("flow.advance", "layers._run")
     ]
     jaxtyping.config.update("jaxtyping_disable", False)
 

@@ -85,7 +85,7 @@ def fold_in(key: Key, number: int) -> Key:
     words = _words(key)
     if words is None:
         return jr.fold_in(key, number)
-    return jr.wrap_key_data(np.concatenate(_hashed(words, np.asarray([number]))), impl=GENERATOR)
+    return jr.wrap_key_data(np.concatenate(_hashed(words, np.asarray([number]))), impl=GENERATOR)  # pyright: ignore
 
 
 def numpy_of(*values: Any) -> Any:
@@ -100,10 +100,10 @@ def host(array: Any) -> Any:
 
 def _words(key: Key) -> tuple[int, int] | None:
     """The two words of a key that NumPy can draw from."""
-    if is_traced(key) or not jax.config.jax_threefry_partitionable:
+    if is_traced(key) or not jax.config.jax_threefry_partitionable:  # pyright: ignore
         return None
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    if str(jr.key_impl(key) if typed else jax.config.jax_default_prng_impl) != GENERATOR:
+    if str(jr.key_impl(key) if typed else jax.config.jax_default_prng_impl) != GENERATOR:  # pyright: ignore
         return None
     first, second = np.asarray(jr.key_data(key) if typed else key)
     return int(first), int(second)

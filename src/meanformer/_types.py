@@ -5,7 +5,7 @@ Dtype rule: the floating dtype of the input is kept; integers and Python numbers
 """
 
 from contextlib import nullcontext
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import jax
 import jax.core
@@ -13,15 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-# On the host a run keeps its arrays in NumPy, which compiles nothing.
-AnyArray: TypeAlias = Array | np.ndarray
+if TYPE_CHECKING:  # type checkers see two libraries where there is one interface
+    AnyArray: TypeAlias = Any
+    Scalar: TypeAlias = Any
+else:
+    # On the host a run keeps its arrays in NumPy, which compiles nothing.
+    AnyArray = Array | np.ndarray
+    Scalar = Float[AnyArray, ""] | np.floating
 Points: TypeAlias = Float[AnyArray, "*batch n d"]
 Weights: TypeAlias = Float[AnyArray, "*batch n"]
 Tokens: TypeAlias = Float[AnyArray, "n d"]
 Queries: TypeAlias = Float[AnyArray, "m d"]
 Matrix: TypeAlias = Float[AnyArray, "rows columns"]
 Vector: TypeAlias = Float[AnyArray, " size"]
-Scalar: TypeAlias = Float[AnyArray, ""] | np.floating
 Key: TypeAlias = PRNGKeyArray
 
 T = TypeVar("T")

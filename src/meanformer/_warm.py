@@ -3,11 +3,12 @@
 import weakref
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ._types import is_traced
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def remembered(function: Callable[[Any], T]) -> Callable[[Any], T]:
@@ -28,11 +29,8 @@ def remembered(function: Callable[[Any], T]) -> Callable[[Any], T]:
     return ask
 
 
-class light:
-    """A method of an `equinox.Module` that is only called, never handed to JAX.
-
-    Equinox makes a tree of each method that is looked up, which costs more than many of the calls.
-    """
+class _Light:
+    """A method, looked up as a function with its first argument."""
 
     def __init__(self, function: Callable[..., Any]):
         self.__func__, self.__doc__ = function, function.__doc__
@@ -40,3 +38,11 @@ class light:
 
     def __get__(self, thing: Any, kind: Any = None) -> Any:
         return self.__func__ if thing is None else partial(self.__func__, thing)
+
+
+def light(method: F) -> F:
+    """A method of an `equinox.Module` that is only called, never handed to JAX.
+
+    Equinox makes a tree of each method that is looked up, which costs more than many of the calls.
+    """
+    return cast(F, _Light(method))

@@ -23,7 +23,7 @@ from ..flows.observe import checked_observer
 from ..flows.planning import STATES_IN_A_STEP, checked_plan
 from ..flows.save import resolve_save
 from ..flows.setup import checked_control, checked_rtol, checked_system, refuse_for_gaussians
-from ..flows.solvers import resolve_solver
+from ..flows.solvers import checked_solver
 from ..flows.stop import resolve_stop
 from ..spaces import resolve_space
 from .config import DRAW, Experiment, points_to_check
@@ -144,7 +144,7 @@ def _check_flow(problem: Problem, site: Site) -> None:
             refuse_for_densities(**unused, rtol=get("rtol"), space=get("space"), frame=get("frame"))
             kept = system.state_bytes
         else:
-            solver = resolve_solver(get("solver", "tsit5"))
+            solver = checked_solver(get("solver", "tsit5"))
             dtype = measure.points.dtype if isinstance(measure, mf.PointCloud) else measure.mean.dtype
             checked_control(system, solver, get("rtol"), get("atol"), get("step"), t0, dtype, get("accuracy"))
             checked_plan(get("accuracy"), system, False)

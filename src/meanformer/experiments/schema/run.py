@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 import meanformer as mf
 
 from ... import _checks as checks
-from ...flows.solvers import SOLVERS
+from ...flows.solvers import NAMES
 from ..names import FIGURES, NUMBERS
 from .base import Count, OneOfForms, Positive, Site, Table, Word, is_number
 from .space import Space, made_space
@@ -74,7 +74,7 @@ class Flow(Table):
 
     t0: float = 0.0
     t1: End
-    solver: Annotated[str, Word("solver", SOLVERS)] | None = None
+    solver: Annotated[str, Word("solver", NAMES)] | None = None
     rtol: Positive | None = None
     atol: Positive | None = None
     step: Positive | None = None

@@ -18,6 +18,8 @@ from nbformat import NotebookNode
 
 FOLDER = Path(__file__).parent
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+# Seconds, for a machine that has much else to do: a cell, and the start of a kernel.
+PATIENCE = {"timeout": 1800, "startup_timeout": 600}
 
 
 def executed(notebook: NotebookNode) -> NotebookNode:
@@ -26,7 +28,8 @@ def executed(notebook: NotebookNode) -> NotebookNode:
     # As a notebook on a screen: no backend of ours, files in a folder of its own.
     environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
     with tempfile.TemporaryDirectory() as folder:
-        client = NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}})
+        place = {"metadata": {"path": folder}}
+        client = NotebookClient(notebook, kernel_name="python3", resources=place, **PATIENCE)
         client.execute(env=environment | {"IPYTHONDIR": folder})
     return cleaned(notebook)
 

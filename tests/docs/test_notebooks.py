@@ -142,7 +142,7 @@ class Watched(NotebookClient):
 
 def test_figures_progress_and_cards_in_a_kernel():
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
-    client = Watched(notebook, timeout=300, kernel_name="python3")
+    client = Watched(notebook, kernel_name="python3", **execute.PATIENCE)
     client.seen = []
     client.execute(env={name: value for name, value in os.environ.items() if name != "MPLBACKEND"})
     assert [sum("image/png" in data for k, _, data in client.seen if k == index) for index in range(6)] == [

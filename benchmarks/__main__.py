@@ -30,6 +30,7 @@ PARTS = {
     "sinkhorn": "Sinkhorn potentials against ott and geomloss",
     "gaussians": "Gaussian fates against projected Euler in NumPy",
     "startup": "seconds until something happens",
+    "latency": "the first result and the ones after it, against plain diffrax and NumPy",
 }
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 import meanformer as mf
-from meanformer.flows.solvers import Rodas5P
+from meanformer.flows.diffrax_solvers import Rodas5P
 from meanformer.rosenbrock import rodas5p_step
 
 

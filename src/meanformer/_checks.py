@@ -4,8 +4,10 @@ All checks of *values* are skipped for traced arrays: they belong to the host, b
 """
 
 import difflib
+import functools
 import inspect
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -258,7 +260,12 @@ def one_of(value: Any, name: str, options: Iterable[str]) -> str:
 
 
 def available_memory() -> int:
-    """Bytes of memory free for use now (what the operating system calls available)."""
+    """Bytes of memory free for use now (what the operating system calls available), looked up once a second."""
+    return _available_memory(int(time.monotonic()))
+
+
+@functools.lru_cache(1)
+def _available_memory(second: int) -> int:
     try:
         fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         return int(fields["MemAvailable"].split()[0]) * 1024
@@ -266,14 +273,8 @@ def available_memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-# Bytes that are there on any machine.
-LITTLE = 2**24
-
-
 def fits_in_memory(what: str, nbytes: float | int, remedy: str) -> None:
     """Refuse an allocation that the machine cannot hold."""
-    if nbytes < LITTLE:
-        return
     available = available_memory()
     if nbytes > 0.9 * available:
         refuse(

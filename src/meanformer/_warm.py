@@ -3,12 +3,11 @@
 import weakref
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from ._types import is_traced
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def remembered(function: Callable[[Any], T]) -> Callable[[Any], T]:
@@ -40,9 +39,9 @@ class _Light:
         return self.__func__ if thing is None else partial(self.__func__, thing)
 
 
-def light(method: F) -> F:
+def light(method: Callable[..., Any]) -> Any:
     """A method of an `equinox.Module` that is only called, never handed to JAX.
 
     Equinox makes a tree of each method that is looked up, which costs more than many of the calls.
     """
-    return cast(F, _Light(method))
+    return _Light(method)

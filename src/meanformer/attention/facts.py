@@ -9,6 +9,8 @@ import numpy as np
 from .._types import Scalar, common_dtype
 from .._warm import remembered
 from ..measures.cloud import PointCloud
+from ..measures.density import Density
+from ..measures.gaussian import Gaussian
 from .base import AbstractField
 from .hardmax import Hardmax
 from .schedule import check_velocity, is_constant, pieces_of
@@ -70,9 +72,12 @@ def _collect(structure: Any, classes: set[type]) -> None:
 
 def _sign(measure: Any) -> Any:
     """What a check of a field looks at in a measure."""
-    array = measure.points if isinstance(measure, PointCloud) else getattr(measure, "mean", None)
-    shape = None if array is None else (array.ndim, array.shape[-1])
-    return type(measure), shape, getattr(measure, "positions", None) is None
+    if not isinstance(measure, (PointCloud, Gaussian, Density)):
+        return type(measure)  # which is refused
+    if isinstance(measure, Gaussian):
+        return Gaussian, measure.mean.shape
+    axes = measure.points.ndim if isinstance(measure, PointCloud) else None
+    return type(measure), axes, measure.d, measure.positions is None
 
 
 def check_moves(field: Any, measure: Any, t: Scalar) -> Facts:

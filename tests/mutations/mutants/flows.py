@@ -6,6 +6,7 @@ RUNS = "tests/flows/test_golden_trajectories.py"
 FLOW_IDENTITIES = "tests/flows/test_flow_identities.py"
 TRAJECTORY = "tests/flows/test_trajectory.py"
 STEPS = "tests/flows/test_steps.py"
+STEPPING = "tests/flows/test_stepping.py"
 VOLUMES = "tests/flows/test_finite_volume.py"
 DENSITY_FLOW = "tests/flows/test_density_flow.py"
 MANY = "tests/flows/test_many_tokens.py"
@@ -57,7 +58,41 @@ MUTANTS = [
         "interpolation_linear",
         "at(t) without the slopes",
         ("flows/system.py:AbstractSystem.between.between", replace("_a + h * _b", "_a")),
-        tests=f"{TRAJECTORY}::test_at_is_exact_at_save_times_and_of_fourth_order_between",
+        tests=f"{TRAJECTORY}::test_at_is_exact_at_save_times_and_as_accurate_as_the_run_between",
+    ),
+    # The program of runs on the host
+    mutant(
+        "padding_counts",
+        "padded tokens count in the norm of the error",
+        ("flows/particles.py:ParticleSystem.size_of", replace("jnp.where(_a, first**2, 0)", "first**2")),
+        tests=f"{STEPPING}::test_padding_is_not_seen",
+    ),
+    mutant(
+        "padding_weighs",
+        "padded tokens have weight",
+        (
+            "flows/padding.py:padded",
+            replace("_longer(np.asarray(mu.weights), size, 0)", "_longer(np.asarray(mu.weights), size)"),
+        ),
+        tests=f"{STEPPING}::test_padding_is_not_seen",
+    ),
+    mutant(
+        "first_velocity",
+        "the first step starts with a velocity of zero",
+        ("flows/methods.py:RungeKutta.step", replace("jnp.where(first, count - 1, 1)", "jnp.where(first, count, 1)")),
+        tests=f"{STEPPING}::test_tokens_step_as_with_diffrax",
+    ),
+    mutant(
+        "errors_ignored",
+        "every step is kept",
+        ("flows/stepping.py:advance.iterate", replace("(error < 1) & finite", "finite")),
+        tests=(f"{STEPPING}::test_tokens_step_as_with_diffrax", "tests/flows/test_flow_outcomes.py"),
+    ),
+    mutant(
+        "rows_between_steps",
+        "saved states are those at the end of their step",
+        ("flows/stepping.py:advance._save.write", replace("times[row] == t", "True")),
+        tests=f"{STEPPING}::test_tokens_step_as_with_diffrax",
     ),
     # Densities
     mutant(

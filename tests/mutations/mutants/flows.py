@@ -62,13 +62,13 @@ MUTANTS = [
     ),
     # The program of runs on the host
     mutant(
-        "padding_counts",
+        "padding_in_the_norm",
         "padded tokens count in the norm of the error",
         ("flows/particles.py:ParticleSystem.size_of", replace("jnp.where(_a, first**2, 0)", "first**2")),
         tests=f"{STEPPING}::test_padding_is_not_seen",
     ),
     mutant(
-        "padding_weighs",
+        "padding_with_weight",
         "padded tokens have weight",
         (
             "flows/padding.py:padded",

@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
+from api_text import directives
 from markdown import Markdown
 from markdown.extensions import Extension
 from markdown.inlinepatterns import InlineProcessor
@@ -48,7 +49,9 @@ SECTIONS = re.compile(r"(?<!<code>)\bMATH [a-m](?:\.\d+)?\b(?:(?:,| to| and) [a-
 PAGE_OF = {
     name: page.stem
     for page in sorted((ROOT / "docs" / "api").glob("*.md"))
-    for name in re.findall(r"^(?:::: |# .*\{ #)meanformer\.([\w.]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    for name in re.findall(
+        r"^(?:<!-- ::: |# .*\{ #)meanformer\.([\w.]+)", page.read_text(encoding="utf-8"), re.MULTILINE
+    )
 }
 # Page, or folder -> its weight in a search, 2 for all others: guides come before tables of measurements.
 BOOST = {
@@ -101,6 +104,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     page.meta.setdefault("search", {"boost": boost})
     source = SOURCE_OF.get(here, f"docs/{here}") if page.file.generated_by else f"docs/{here}"
     markdown = LINK.sub(lambda found: _link(found, here, source), markdown)
+    if here.startswith("api/"):
+        markdown = directives(markdown)
     if here == "math.md":  # short anchors for its sections
         markdown = re.sub(r"^(###? ([a-z])\.(\d*) .*)$", r"\1 { #\2\3 }", markdown, flags=re.MULTILINE)
     for mark, text in FILLED.get(here, {}).items():

@@ -146,7 +146,7 @@ def test_linear_moves_all_by_one_matrix():
 
 def test_unnormalised_blows_up():
     outcome = run_of("unnormalised-blowup").outcome
-    assert not outcome.ok and abs(outcome.time - 0.124) < 5e-4
+    assert not outcome.ok and abs(outcome.time - 0.148) < 5e-4
 
 
 def test_hardmax_follows_corners():
@@ -194,11 +194,11 @@ def counts(name: str, *times: float) -> list[int]:
 
 
 def test_clusters_on_the_circle_merge_one_after_the_other():
-    assert counts("circle", 4.0, 10.0, 25.0, 36.0, 60.0, 299.0) == [5, 5, 5, 4, 3, 3]
+    assert counts("circle", 4.0, 10.0, 25.0, 36.0, 60.0, 100.0, 299.0) == [5, 5, 5, 4, 4, 3, 3]
 
 
 def test_clusters_on_the_sphere_rest_and_merge():
-    assert counts("sphere", 13.0, 30.0, 60.0, 90.0, 110.0, 199.0) == [4, 4, 4, 4, 3, 3]
+    assert counts("sphere", 30.0, 60.0, 90.0, 110.0, 199.0) == [4, 4, 4, 3, 3]
 
 
 def test_many_tokens_move_as_a_gaussian():

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import meanformer as mf
-from docs.pages import DOCS
+from docs.pages import DOCS, ROOT
+from meanformer.experiments.config import read_experiment
 
 HOLDS = 1e-9  # in units of the field; the tolerance of Sinkhorn is the largest error in it
 FAILS = 1e-2
@@ -392,6 +393,28 @@ def cases(row: str, column: str) -> tuple[list[float], list[float], str]:
             return [defect(masked(KINDS[kind])) for kind in kinds], [], ""
         case _:
             return [defect(KINDS[column])], [], ""
+
+
+NUMBERS = {8: "eight", 9: "nine", 10: "ten", 11: "eleven", 12: "twelve"}
+
+
+def test_the_pages_say_how_many_kinds_there_are():
+    """As many as have a row, a column and a page; the tour shows them all, in more scenes."""
+    index = (DOCS / "attention" / "index.md").read_text(encoding="utf-8")
+    pages = re.findall(r"^\| \[[^]]+\]\((\w+)\.md\) \|", index, re.MULTILINE)
+    assert sorted(pages) == sorted({path.stem for path in DOCS.glob("attention/*.md")} - {"index", "blocks"})
+    assert len({column for _, column in matrix()}) == len(pages)
+    scenes = [case.attention.kind for _, case in read_experiment("tour").expanded()]
+    assert len(set(scenes)) == len(pages)
+    kinds, shown = NUMBERS[len(pages)], NUMBERS[len(scenes)]
+    for page in (ROOT / "README.md", DOCS / "index.md", DOCS / "gallery.md"):
+        text = page.read_text(encoding="utf-8")
+        said = re.findall(
+            r"(\w+) kinds of attention\]\((?:docs/)?img/tour|for (\w+) kinds of attention and those", text
+        )
+        assert {word for found in said for word in found if word} == {kinds}
+        assert re.findall(r"in (\w+) scenes: ", text) == [shown]
+    assert f"{kinds} kinds of attention" in read_experiment("tour").title
 
 
 def test_the_matrix_has_the_properties_that_are_checked():

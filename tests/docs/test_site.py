@@ -8,10 +8,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 import meanformer as mf
 from browsers import chromium
 from docs.pages import DOCS, PAGES, ROOT, name_of, prose
+from docs.scripts import api_text
 from test_package import ORDER
 
 MEMBERS = re.compile(r"^::: meanformer\.([\w.]+)\n    options:\n      members: \[(.*)\]$", re.MULTILINE)
@@ -95,7 +97,7 @@ def test_the_command_line_and_the_references_are_filled_in(site):
 
 def test_the_api_pages_have_every_public_name_once(site):
     """In their sources; and each has come out as a heading with an anchor, with the text of its docstring."""
-    pages = {page: page.read_text(encoding="utf-8") for page in DOCS.glob("api/*.md")}
+    pages = {page: api_text.directives(page.read_text(encoding="utf-8")) for page in DOCS.glob("api/*.md")}
     named = {page: re.findall(r"^::: meanformer\.([\w.]+)$", text, re.MULTILINE) for page, text in pages.items()}
     public = [*mf.__all__, *(f"models.{name}" for name in mf.models.__all__)]
     assert sorted(name for names in named.values() for name in names) == sorted(public)
@@ -105,6 +107,21 @@ def test_the_api_pages_have_every_public_name_once(site):
         for name, members in MEMBERS.findall(pages[page]):
             missing = {f"meanformer.{name}.{member}" for member in members.split(", ")} - anchors
             assert not missing
+
+
+def test_the_api_reads_well_without_the_site(site):
+    """Each name with its arguments and its first sentence, as the package has them; on the site that text is gone."""
+    for page in DOCS.glob("api/*.md"):
+        text = page.read_text(encoding="utf-8")
+        assert text == api_text.written(text), f"python docs/api_text.py writes {page.name} again"
+        shown = (site / "api" / f"{page.stem}.html").read_text(encoding="utf-8")
+        for name in re.findall(r"^<!-- ::: meanformer\.([\w.]+)$", text, re.MULTILINE):
+            assert re.search(rf"^- `mf\.{re.escape(name)}[(`].*: .{{20,}}$", text, re.MULTILINE), name
+            assert f"<code>mf.{name}(" not in re.sub(r"<pre.*?</pre>", "", shown, flags=re.DOTALL).split("<h2")[0]
+    example = "<!-- ::: meanformer.velocity\n-->\n- `mf.velocity(field, mu, t=0.0, accuracy=None)`: "
+    made = api_text.written("<!-- ::: meanformer.velocity\n-->\n")
+    assert made.startswith(example) and api_text.directives(made) == "::: meanformer.velocity\n"
+    assert api_text.written(made.replace("accuracy", "accurate")) == made
 
 
 def test_signatures_on_the_api_pages(site):
@@ -196,3 +213,35 @@ def test_a_browser_shows_formulas_and_finds_words_without_a_network(site):
     shown = browsed(f"{(site / 'start.html').as_uri()}?q=sinkhorn")
     assert shown.count("<mjx-container") > 10
     assert int(re.search(r"(\d+) matching documents", shown)[1]) > 3
+
+
+# Parts of a page that stick out of a phone, and are in no box that scrolls.
+STICKING_OUT = """() => {
+  const boxed = (part) => part && part.tagName !== "ARTICLE" &&
+    (["auto", "hidden", "scroll"].includes(getComputedStyle(part).overflowX) || boxed(part.parentElement));
+  const out = [...document.querySelectorAll("article *")].filter((part) => {
+    const { right, width } = part.getBoundingClientRect();
+    return width > 0 && right > window.innerWidth + 1 && !boxed(part.parentElement);
+  });
+  const width = document.scrollingElement.scrollWidth;
+  return width > window.innerWidth || out.length ? [width, out[0]?.outerHTML.slice(0, 200)] : null;
+}"""
+
+
+def test_no_page_is_wider_than_a_phone(site):
+    """Wide formulas, tables and code scroll in boxes of their own."""
+    with sync_playwright() as play, play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"]) as browser:
+        page = browser.new_page(viewport={"width": 390, "height": 844})
+
+        def sticks_out(file: Path) -> object:
+            page.goto(file.as_uri())
+            page.evaluate("() => window.MathJax?.startup.promise")
+            return page.evaluate(STICKING_OUT)
+
+        files = sorted(site.rglob("*.html"))
+        found = {file.relative_to(site).as_posix(): sticks_out(file) for file in files}
+        assert {name: part for name, part in found.items() if part} == {}
+        # Without the box of its own that a wide formula gets, it is found.
+        sticks_out(site / "math.html")
+        page.add_style_tag(content=".md-typeset mjx-container.wide { display: inline; overflow: visible; }")
+        assert page.evaluate(STICKING_OUT)

@@ -124,7 +124,7 @@ class _Now:
         asked = run.asked._replace(planned=True) if gridded else run.asked
         wide = padded(piece, run.t0, asked)
         span = Span(self.t, run.pieces[self.number][1], self.dt, np.asarray(budget), self.times, np.asarray(self.row))
-        segment = jax.device_get(run.integrate(wide, asked, padded_state(wide, self.y), span))
+        segment = jax.tree.map(np.asarray, run.integrate(wide, asked, padded_state(wide, self.y), span))
         tried = int(segment.accepted) + int(segment.rejected)
         ending = Ending(int(segment.ending))
         if gridded and ending in (Ending.NOT_FINITE, Ending.STEP_TOO_SMALL):

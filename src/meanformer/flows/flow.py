@@ -258,7 +258,7 @@ def _density_flow(
     call: tuple[Any, Any, dict[str, Any]],
 ) -> Trajectory:
     """A density by finite volumes, on a grid that holds it until the end."""
-    field, rho = system.field, system.mu
+    field, rho, t0, t1 = system.field, system.mu, jnp.asarray(t0), jnp.asarray(t1)
     if not trace_state_clean() or is_traced(system, t0, t1, save) or schedule_is_traced(field, t0):
         checks.refuse(
             "the flow of a density cannot be traced",

@@ -70,7 +70,7 @@ class NoJournal(AbstractJournal):
 
 def shell_of(system: AbstractSystem, observer: Observer, t0: Scalar, discrete: bool) -> Trajectory:
     """A run that has only begun."""
-    row = recorded(observer, system, t0, system.start())
+    row, t0 = recorded(observer, system, t0, system.start()), jnp.asarray(t0)
     outcome = Outcome(jnp.asarray(int(Ending.UNFINISHED)), t0)
-    last = system.snapshot(t0, system.start())
+    last = jax.tree.map(jnp.asarray, system.snapshot(t0, system.start()))
     return observed(observer, system, t0[None], jax.tree.map(jnp.asarray, row), last, outcome, {"steps": 0}, discrete)

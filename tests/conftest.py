@@ -54,3 +54,16 @@ def forget_programs():
     if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
         jax.clear_caches()
         forget()
+
+
+@pytest.fixture
+def own_programs(monkeypatch):
+    """For a test that changes what programs are traced from: it uses none of those before it, and leaves none."""
+    from meanformer._programs.call import forget
+
+    monkeypatch.setenv("MEANFORMER_CACHE", "0")
+    for forgotten in (jax.clear_caches, forget):
+        forgotten()
+    yield
+    for forgotten in (jax.clear_caches, forget):
+        forgotten()

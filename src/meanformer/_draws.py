@@ -77,7 +77,7 @@ def split(key: Key, count: int) -> list[Key]:
     words = _words(key)
     if words is None:
         return list(jr.split(key, count))
-    return [jr.wrap_key_data(pair, impl=GENERATOR) for pair in np.stack(_hashed(words, np.arange(count)), axis=1)]
+    return [_key(pair) for pair in np.stack(_hashed(words, np.arange(count)), axis=1)]
 
 
 def fold_in(key: Key, number: int) -> Key:
@@ -85,7 +85,7 @@ def fold_in(key: Key, number: int) -> Key:
     words = _words(key)
     if words is None:
         return jr.fold_in(key, number)
-    return jr.wrap_key_data(np.concatenate(_hashed(words, np.asarray([number]))), impl=GENERATOR)  # pyright: ignore
+    return _key(np.concatenate(_hashed(words, np.asarray([number]))))
 
 
 def numpy_of(*values: Any) -> Any:
@@ -100,13 +100,18 @@ def host(array: Any) -> Any:
 
 def _words(key: Key) -> tuple[int, int] | None:
     """The two words of a key that NumPy can draw from."""
-    if is_traced(key) or not jax.config.jax_threefry_partitionable:  # pyright: ignore
+    config: Any = jax.config
+    if is_traced(key) or not config.jax_threefry_partitionable:
         return None
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    if str(jr.key_impl(key) if typed else jax.config.jax_default_prng_impl) != GENERATOR:  # pyright: ignore
+    if str(jr.key_impl(key) if typed else config.jax_default_prng_impl) != GENERATOR:
         return None
     first, second = np.asarray(jr.key_data(key) if typed else key)
     return int(first), int(second)
+
+
+def _key(words: np.ndarray) -> Key:
+    return jr.wrap_key_data(jnp.asarray(words), impl=GENERATOR)
 
 
 def _bits(words: tuple[int, int], count: int, size: int) -> np.ndarray:

@@ -129,7 +129,7 @@ def test_compact_data_stay_inside():
     assert mf.flow(mf.Affine([[-1.0]]), one, t1=0.5, save=2).final.mass == pytest.approx(1.0)
 
 
-def test_lost_mass_is_told_and_a_rejected_step_is_retried(monkeypatch):
+def test_lost_mass_is_told_and_a_rejected_step_is_retried(monkeypatch, own_programs):
     from meanformer.flows import densities, flow
 
     monkeypatch.setattr(flow, "covering", lambda field, rho, t0, t1: rho)  # no more room
@@ -144,7 +144,7 @@ def test_lost_mass_is_told_and_a_rejected_step_is_retried(monkeypatch):
     # Steps that are too long are rejected, one by one where a segment is one step, and the run goes on.
     monkeypatch.setattr(densities, "COURANT", 1.7)
     monkeypatch.setattr(densities, "SEGMENT_PAIRS", 1)
-    spiky = mf.Density(np.where(np.arange(40) % 2 == 0, 0.05, 0.0), 0.0, 40.0)  # a size not compiled before
+    spiky = mf.Density(np.where(np.arange(40) % 2 == 0, 0.05, 0.0), 0.0, 40.0)
     with pytest.warns(mf.MassLostWarning):
         run = mf.flow(mf.Affine([[0.3]]), spiky, t1=1.0, save=2, max_steps=400)
     assert run.outcome.kind == "REACHED" and run.stats["rejected"] > 0

@@ -42,11 +42,10 @@ def three_layers(field: mf.AbstractField, mu: mf.PointCloud) -> mf.Trajectory:
 
 
 @pytest.mark.parametrize("blocks", [(512, 1024), (4, 3)], ids=["one block", "many blocks"])
-def test_row_21_causal_to_the_bit(blocks: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_21_causal_to_the_bit(blocks: tuple[int, int], monkeypatch: pytest.MonkeyPatch, own_programs) -> None:
     monkeypatch.setattr(exact, "QUERY_BLOCK", blocks[0])
     monkeypatch.setattr(exact, "KEY_BLOCK", blocks[1])
-    # The sizes of blocks are read while tracing: another number of tokens makes sure that tracing happens.
-    n = 11 if blocks[0] == 4 else 10
+    n = 11
     tokens = cloud(21, n).with_positions(np.repeat(np.arange(1, n + 1, 2), 2)[:n] / n)  # pairs of ties
     for j in (2, 6, n - 1):
         later_changes_earlier(every_masked_kind(), tokens, j, euler)

@@ -278,7 +278,7 @@ def test_shapes_progress_and_words():
     assert line[-3:] == [str(found("bert").helps[1].sum()), "of", "4"]
 
 
-def test_one_program_for_all_layers_and_nulls(monkeypatch):
+def test_one_program_for_all_layers_and_nulls(monkeypatch, own_programs):
     calls = []
     module = sys.modules["meanformer.models.closures"]
     monkeypatch.setattr(module, "predicted", lambda *a: calls.append(a) or predicted(*a))

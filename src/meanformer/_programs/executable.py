@@ -10,6 +10,7 @@ import platform
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -126,23 +127,34 @@ def _configuration() -> Hashable:
 @functools.cache
 def _environment() -> Hashable:
     """Versions, sources, processor and flags."""
-    versions = []
-    for name in identity.LIBRARIES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions.append((name, metadata.version(name)))
     flags = tuple((name, os.environ.get(name, "")) for name in ("XLA_FLAGS", "NPROC", "JAX_DISABLE_MOST_OPTIMIZATIONS"))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return tuple(versions), sys.version, _sources(), _processor(), cores, flags
+    return _versions(), sys.version, _sources(), _processor(), cores, flags
+
+
+def _versions() -> Hashable:
+    """What is installed: by the names of folders, since to read the metadata of a package takes milliseconds."""
+    beside = _beside_jax()
+    found = []
+    for library in identity.LIBRARIES[1:]:
+        named = [name for name in beside if name.startswith(f"{library}-") and name.endswith(".dist-info")]
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found.append((library, sorted(named) or metadata.version(library)))
+    return repr(found)
+
+
+def _beside_jax() -> list[str]:
+    return [path.name for path in Path(jax.__file__).parent.parent.iterdir()]
 
 
 def _sources() -> str:
     """A digest of the sources of meanformer, as they were loaded: 200 files, read in some milliseconds."""
     digest = hashlib.sha256()
     source = importlib.util.find_spec("meanformer").loader.get_data  # pyright: ignore
-    for where, _, names in sorted(os.walk(Path(__file__).parent.parent)):
+    for where, _, names in sorted(os.walk(str(Path(__file__).parent.parent))):
         for name in sorted(names):
             if name.endswith(".py"):
-                digest.update(name.encode() + source(str(Path(where, name))))
+                digest.update(name.encode() + source(where + os.sep + name))
     return digest.hexdigest()
 
 
@@ -174,20 +186,28 @@ def _count_hits() -> None:
     jax.monitoring.register_event_listener(listen)
 
 
+# Standard error is one for all threads; and where the first load is quiet, so are all others.
+_loading, _quiet = threading.Lock(), [False]
+
+
 @contextlib.contextmanager
 def _without_noise() -> Iterator[None]:
     """Without one known message of XLA, which writes to the standard error of the process; all others are passed on."""
-    try:
-        sys.stderr.flush()
-        real = os.dup(2)
-    except (OSError, ValueError, AttributeError):  # no standard error
-        yield
-        return
-    with tempfile.TemporaryFile() as held, contextlib.closing(os.fdopen(real, "wb", 0)) as out:
-        os.dup2(held.fileno(), 2)
+    with _loading:
         try:
+            real = None if _quiet[0] else os.dup(2)
+        except OSError:  # no standard error
+            real = None
+        if real is None:
             yield
-        finally:
-            os.dup2(real, 2)
-            held.seek(0)
-            out.writelines(line for line in held if _NOISE not in line)
+            return
+        with tempfile.TemporaryFile() as held, os.fdopen(real, "wb", 0) as out:
+            os.dup2(held.fileno(), 2)
+            try:
+                yield
+            finally:
+                os.dup2(real, 2)
+                held.seek(0)
+                lines = held.readlines()
+                _quiet[0] = not any(_NOISE in line for line in lines)
+                out.writelines(line for line in lines if _NOISE not in line)

@@ -89,9 +89,7 @@ def test_stored_outputs_are_whole_and_small(name):
     assert len(pictures(notebook)) == PICTURES[name] and max(map(len, pictures(notebook))) < 150_000
     assert (DOCS / "notebooks" / f"{name}.ipynb").stat().st_size < 600_000
     assert notebook == execute.cleaned(nbformat.from_dict(notebook))
-    assert not re.search(
-        r"/(?:home|root|tmp|work|usr)/", "".join(text_of(o) for shown in outputs(notebook) for o in shown)
-    )
+    assert "stderr" not in {output.get("name") for shown in outputs(notebook) for output in shown}
 
 
 @pytest.mark.parametrize("name", PICTURES)

@@ -83,4 +83,4 @@ def wider(a: Any, b: Any) -> Any:
 
 def as_host(value: Any, dtype: Any) -> Any:
     """A number as an array of NumPy, unless it is traced."""
-    return cast(value, dtype) if is_traced(value) else np.asarray(value, dtype)
+    return jnp.asarray(value, dtype) if is_traced(value) else np.asarray(value, dtype)

@@ -14,13 +14,8 @@ from jax.tree_util import tree_flatten, tree_unflatten
 from . import executable, identity, store
 from .executable import trace_context
 
-try:
-    from jax._src.core import trace_state_clean
-except ImportError:  # another JAX may have moved it
-
-    def trace_state_clean() -> bool:
-        """Whether no transformation is under way; tracers among the arguments are seen anyway."""
-        return True
+# Whether no transformation is under way. Another JAX may have moved it; tracers among the arguments are seen anyway.
+trace_state_clean: Any = getattr(jax._src.core, "trace_state_clean", lambda: True)  # pyright: ignore
 
 
 P = ParamSpec("P")

@@ -22,14 +22,15 @@ from jax.experimental import serialize_executable
 
 from . import identity
 
-try:
-    from jax._src.config import trace_context
-except ImportError:  # another JAX may have moved it
 
-    def trace_context() -> tuple[Any, ...]:
-        """What of JAX's configuration changes programs."""
-        names = ("enable_x64", "default_matmul_precision", "numpy_dtype_promotion", "numpy_rank_promotion")
-        return tuple(getattr(jax.config, f"jax_{name}") for name in names)
+def _settings() -> tuple[Any, ...]:
+    """What of JAX's configuration changes programs."""
+    names = ("enable_x64", "default_matmul_precision", "numpy_dtype_promotion", "numpy_rank_promotion")
+    return tuple(getattr(jax.config, f"jax_{name}") for name in names)
+
+
+# The same, with all that JAX itself asks; another JAX may have moved it.
+trace_context: Any = getattr(jax._src.config, "trace_context", _settings)  # pyright: ignore
 
 
 # Where a program calls something that its process must bring: LAPACK, which is brought here, or anything else.

@@ -173,8 +173,8 @@ def checked_control(
             )
     # Tokens given in a lower precision than the field's have no more digits than that, if digits are asked for.
     digits = dtype if rtol is None else given
-    rtol = np.asarray(default_rtol) if rtol is None else checked_rtol(rtol, digits)
-    atol = np.asarray(default_atol) if atol is None else checks.positive(atol, "atol", "1e-9 is the default")
+    rtol = default_rtol if rtol is None else checked_rtol(rtol, digits)
+    atol = default_atol if atol is None else checks.positive(atol, "atol", "1e-9 is the default")
     if step is not None:
         step = checks.positive(step, "step", "give the length of each step, e.g. step=0.01")
     elif not estimates_errors(solver):

@@ -107,7 +107,12 @@ def value_of(thing: Any) -> Hashable:
 
 def is_array(value: Any) -> bool:
     """Whether `value` is an array that can be an argument of a program."""
-    return isinstance(value, jax.Array) or (isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc")
+    return isinstance(value, jax.Array) or is_numpy(value)
+
+
+def is_numpy(value: Any) -> bool:
+    """Whether `value` is an array or a scalar of NumPy, of numbers; V are those of JAX, such as bfloat16."""
+    return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufcV"
 
 
 class _Reader:

@@ -49,6 +49,7 @@ class Stream(AbstractJournal):
         self.send, self.say, self.wanted, self.t1, self.frames = send, say, wanted, t1, frames
         self.sent = 0
         self.system: Any = None
+        self.cells: tuple[int, ...] = ()
         self.curves: Curves | None = None
         self.waiting: list[tuple[float, Any]] = []
         self.last = -math.inf
@@ -58,6 +59,7 @@ class Stream(AbstractJournal):
         if isinstance(measure, mf.PointCloud):
             _send_tokens(self.send, measure, options, verb == "layers", self.t1, self.frames)
         elif isinstance(measure, mf.Density):
+            self.cells = measure.cells
             _send_density(self.send, measure, self.t1, self.frames)
         self.say("Computing. The first run of its kind is compiled, which takes some seconds.", None)
 
@@ -69,6 +71,8 @@ class Stream(AbstractJournal):
         self.system = run.system
         if not isinstance(run.system.mu, mf.Density):
             self.curves = Curves(run.field, run.system, float(run.times[0]))
+        elif run.system.mu.cells != self.cells:  # the grid of the run holds the density until the end
+            _send_density(self.send, run.system.mu, self.t1, self.frames)
         return None
 
     def keep(self, rows: list[tuple[float, Any]], state: Any, note: dict[str, Any]) -> None:

@@ -71,8 +71,9 @@ class AbstractField(eqx.Module):
         """
         mu = as_cloud(mu)
         x, t, s = _checked_queries(self, mu, x, t, s)
+        own = x is mu.points
         field, mu, x, t, s = cast((self, mu, x, t, s), common_dtype(self.terms(t), mu, x))
-        return _evaluate(field, mu, x, t, View(s))
+        return _evaluate(field, mu, None if own else x, t, View(s))
 
     def matrix(self, mu: Any, x: Any = None, t: Any = 0.0, *, s: Any = None) -> Float[Array, "*heads m n"]:
         r"""The attention matrix $P$ of shape `(m, n)`, $\Gamma(x_i)=\sum_jP_{ij}(Vy_j+b)$; several heads are stacked,
@@ -198,10 +199,24 @@ class AbstractLeaf(AbstractField):
 
 
 class AbstractNormed(AbstractLeaf):
-    """A field inside a normalisation."""
+    """A field inside a normalisation: what it sees, and what becomes of what it gives."""
 
     field: eqx.AbstractVar[AbstractField]
     norm: eqx.AbstractVar[Any]
+
+    @abc.abstractmethod
+    def inside(self, mu: PointCloud, x: Queries) -> tuple[PointCloud, Queries]:
+        """The tokens and queries that the field sees."""
+
+    @abc.abstractmethod
+    def outside(self, x: Queries, velocity: Float[Array, "m v"]) -> Float[Array, "m v"]:
+        """What is made of the field at `x`."""
+
+    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
+        return self.outside(x, self.field.evaluate(*self.inside(mu, x), t, view))
+
+    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
+        return matrices_of(self.field, *self.inside(mu, x), t, view)
 
     @property
     def dimensions(self) -> tuple[int, int] | None:
@@ -224,8 +239,9 @@ def matrices_of(
 
 
 @program
-def _evaluate(field: AbstractField, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
-    return field.evaluate(mu, x, t, view)
+def _evaluate(field: AbstractField, mu: PointCloud, x: Queries | None, t: Scalar, view: View) -> Float[Array, "m v"]:
+    # At the tokens themselves, that is said by identity, which arguments lose: some kinds then save a sum over tokens.
+    return field.evaluate(mu, mu.points if x is None else x, t, view)
 
 
 class Sum(AbstractField):

@@ -42,6 +42,25 @@ def stack(fields: Sequence[Any]) -> Any:
     return jax.tree.map(lambda a, *others: jnp.stack([a, *others]) if eqx.is_array(a) else a, *fields)
 
 
+def sum_stacked(one: Callable[[Any], tuple[Array, Any]], items: Sequence[Any], n: int) -> tuple[Array, Any]:
+    """For stackable items: the sum of the first thing that `one` gives, and the second of all, stacked; n is the number
+    of tokens. It is one compiled item, mapped.
+    """
+    stacked = stack(items)
+    if n <= FEW_TOKENS:
+        values, others = eqx.filter_vmap(one)(stacked)
+        return values.sum(axis=0), others
+    # One after the other: the memory of one item, and blocks that do not count are skipped.
+    arrays, rest = eqx.partition(stacked, eqx.is_array)
+    start = jax.eval_shape(lambda: one(items[0])[0])
+
+    def add(total: Array, values: Any) -> tuple[Array, Any]:
+        value, other = one(eqx.combine(values, rest))
+        return total + value, other
+
+    return jax.lax.scan(jax.checkpoint(add), jnp.zeros(start.shape, start.dtype), arrays)
+
+
 def _check_network(Q: Array, K: Array, V: Array, O: Array, bq: Any, bk: Any, bv: Any, bo: Any) -> None:
     """Refuse stacked matrices and biases that do not fit each other, in the shapes in which they are stored."""
     d = Q.shape[1]
@@ -180,17 +199,8 @@ class MultiHead(AbstractField):
 
         outputs = [None] * len(self.heads) if self.W is None else list(self.W)
         pairs = list(zip(self.heads, outputs, strict=True))
-        if stackable(pairs) and len(pairs) > 1:  # equal heads are one compiled head, mapped
-            if mu.n <= FEW_TOKENS:
-                return eqx.filter_vmap(lambda pair: one(*pair))(stack(pairs)).sum(axis=0)
-            # One after the other: the memory of one head, and blocks that do not count are skipped.
-            arrays, others = eqx.partition(stack(pairs), eqx.is_array)
-            start = jax.eval_shape(one, *pairs[0])
-
-            def add(total: Array, values: Any) -> tuple[Array, None]:
-                return total + one(*eqx.combine(values, others)), None
-
-            return jax.lax.scan(jax.checkpoint(add), jnp.zeros(start.shape, start.dtype), arrays)[0]
+        if stackable(pairs) and len(pairs) > 1:
+            return sum_stacked(lambda pair: (one(*pair), ()), pairs, mu.n)[0]
         first, *rest = (one(*pair) for pair in pairs)
         for velocity in rest:
             first = first + velocity

@@ -1,6 +1,7 @@
 r"""What the attention kinds share: projections to queries, keys and values, and the mixing of values."""
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -144,10 +145,15 @@ class AbstractAttention(AbstractLeaf):
         """
 
     def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
+        values, finish = self.mixing(mu, view)
+        return finish(self.mix(mu, x, values, view))
+
+    def mixing(self, mu: PointCloud, view: View) -> tuple[Any, Callable[[Array], Array]]:
+        """The values that are mixed, and what is made of them then: nothing, or values of mixed keys."""
         # Only there is it cheaper, and only there did the planner look whether it is right.
         if self.can_mix_keys and view.sums.mixes_keys and not view.causal:
-            return self._through_keys(mu, x, view)
-        return self.mix(mu, x, self.maps.values(mu.points), view)
+            return None, self._of_mixed_keys
+        return self.maps.values(mu.points), lambda mixed: mixed
 
     @property
     def can_mix_keys(self) -> bool:
@@ -168,10 +174,10 @@ class AbstractAttention(AbstractLeaf):
         fine = jnp.linalg.norm(self.V - M @ F) <= 1e-10 * size
         return M, fine & (jnp.linalg.norm(M) * jnp.linalg.norm(F) <= MOST_AMPLIFIED * size)
 
-    def _through_keys(self, mu: PointCloud, x: Queries, view: View) -> Float[Array, "m v"]:
+    def _of_mixed_keys(self, keys: Float[Array, "m k"]) -> Float[Array, "m v"]:
         r"""$V\bar y+b=M(\bar k-k_0)+b$ with $M=VF^+$, for keys $k=Fy+k_0$: if $V=MF$, the mean key tells all."""
         M, fine = self.values_of_keys()
-        values = (self.mix(mu, x, None, view) - self.key_map()[1][None]) @ M.T
+        values = (keys - self.key_map()[1][None]) @ M.T
         values = values if self.maps.value_bias is None else values + self.maps.value_bias[None]
         return jnp.where(fine, values, jnp.nan)
 

@@ -8,10 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
-from .._types import Queries, Scalar, Vector, cast, common_dtype
+from .._types import Queries, Vector, cast, common_dtype
 from ..measures.cloud import PointCloud
-from .base import AbstractField, AbstractNormed, matrices_of
-from .view import View
+from .base import AbstractField, AbstractNormed
 
 
 class AbstractNorm(eqx.Module):
@@ -145,11 +144,12 @@ class PreNorm(AbstractNormed):
     def __init__(self, field: AbstractField, norm: AbstractNorm | None = None):
         self.field, self.norm = _checked(field, norm, "PreNorm")
 
-    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
-        return self.field.evaluate(mu.with_points(self.norm(mu.points)), self.norm(x), t, view)
+    def inside(self, mu: PointCloud, x: Queries) -> tuple[PointCloud, Queries]:
+        seen = mu.with_points(self.norm(mu.points))
+        return seen, seen.points if x is mu.points else self.norm(x)
 
-    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
-        return matrices_of(self.field, mu.with_points(self.norm(mu.points)), self.norm(x), t, view)
+    def outside(self, x: Queries, velocity: Float[Array, "m v"]) -> Float[Array, "m v"]:
+        return velocity
 
 
 class PostNorm(AbstractNormed):
@@ -177,8 +177,8 @@ class PostNorm(AbstractNormed):
     def __init__(self, field: AbstractField, norm: AbstractNorm | None = None):
         self.field, self.norm = _checked(field, norm, "PostNorm")
 
-    def evaluate(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> Float[Array, "m v"]:
-        return self.norm(x + self.field.evaluate(mu, x, t, view)) - x
+    def inside(self, mu: PointCloud, x: Queries) -> tuple[PointCloud, Queries]:
+        return mu, x
 
-    def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
-        return matrices_of(self.field, mu, x, t, view)
+    def outside(self, x: Queries, velocity: Float[Array, "m v"]) -> Float[Array, "m v"]:
+        return self.norm(x + velocity) - x

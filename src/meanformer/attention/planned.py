@@ -16,7 +16,7 @@ from ..measures.cloud import PointCloud
 from ..reduce.exact import log_weights
 from ..reduce.grid import LARGEST_DIMENSION
 from ..reduce.plan import Asked, choose
-from ..reduce.sums import AbstractSums, Exact, ExactWith, Fast
+from ..reduce.sums import AbstractSums, Exact, Fast
 from .approximate import Approximate, unwrapped
 from .base import AbstractField
 from .kernel import AbstractAttention
@@ -25,7 +25,7 @@ from .schedule import check_velocity
 from .sigmoid import Sigmoid
 from .sinkhorn import Sinkhorn
 from .softmax import Softmax
-from .solved import problems
+from .solved import evaluate_at, evaluate_solved, problems
 from .unnormalised import Unnormalised
 from .view import View
 
@@ -33,7 +33,7 @@ EXPONENTIAL = (Softmax, L2, Sinkhorn, Unnormalised)
 # Tokens on which a plan is checked: drawn at random, and the outermost ones.
 RANDOM, OUTERMOST = 256, 64
 # Fewer tokens than this are not worth the compiling of fast Sinkhorn iterations.
-SINKHORN_TOKENS = 20_000
+SINKHORN_TOKENS = 5_000
 # How often a plan that misses its accuracy on the sample is made again, ten times stricter.
 TRIES = 3
 
@@ -148,17 +148,14 @@ def planned(
     field = unwrapped(field)
     field, mu, t = cast((field, mu, t), common_dtype(field.terms(t), mu))
     asked = asked_of(field, mu, t)
-    # Tokens without weight query in a Sinkhorn problem, and are not queried: on a grid its two halves would not match.
-    # And its iterations take a minute to compile, which few tokens do not pay back.
-    sinkhorn = bool(problems(field, mu, t, View(mu.positions), Sinkhorn))
-    exact = sinkhorn and (mu.n < SINKHORN_TOKENS or bool((mu.weights == 0).any()))
+    # The iterations take seconds to compile, which few tokens do not pay back.
+    exact = mu.n < SINKHORN_TOKENS and bool(problems(field, mu, t, View(mu.positions), Sinkhorn))
     strict = accuracy
     for _ in range(TRIES):
         choice = choose(asked, strict, margin, exact_only=exact)
         if isinstance(choice.sums, Exact):
             break
-        velocity = _velocity(Approximate(field, choice.sums), mu, t)
-        error = sampled_error(field, mu, t, choice.sums, velocity)
+        velocity, error = tried(field, mu, t, choice.sums)
         if error <= accuracy:
             return Plan(choice.sums, accuracy, error, choice.bytes + _bytes(mu), choice.words), velocity
         strict /= 10
@@ -190,7 +187,9 @@ def asked_of(field: AbstractField, mu: PointCloud, t: Scalar, everything: bool =
             queries, keys = (np.asarray(a, float) for a in leaf.features(cloud.points, cloud.points))
             averages = not isinstance(leaf, Sigmoid)
             columns = leaf.V.shape[0] + int(averages)
-            logs = np.asarray(log_weights(cloud.weights), float)
+            # Those without weight ask in a Sinkhorn problem as well, and are in its boxes.
+            weights = jnp.ones_like(cloud.weights) if isinstance(leaf, Sinkhorn) else cloud.weights
+            logs = np.asarray(log_weights(weights), float)
             masked = view.causal
             if (
                 not everything
@@ -206,46 +205,41 @@ def asked_of(field: AbstractField, mu: PointCloud, t: Scalar, everything: bool =
     return found
 
 
-@program
-def _velocity(field: AbstractField, mu: PointCloud, t: Scalar) -> Float[Array, "n d"]:
-    return field.evaluate(mu, mu.points, t, View(mu.positions))
-
-
-@program
-def _at(field: AbstractField, mu: PointCloud, rows: Array, t: Scalar) -> Float[Array, "m d"]:
-    s = None if mu.positions is None else mu.positions[rows]
-    return field.evaluate(mu, mu.points[rows], t, View(s))
-
-
-def sampled_error(
-    field: AbstractField, mu: PointCloud, t: Scalar, sums: AbstractSums, velocity: Float[Array, "n d"]
-) -> float:
-    """The largest error of `velocity` against exact sums on random tokens and the outermost ones, relative to the root
-    mean square of the field there; also the worst marginal of Sinkhorn problems, in exact sums.
+def tried(field: AbstractField, mu: PointCloud, t: Scalar, sums: AbstractSums) -> tuple[Float[Array, "n d"], float]:
+    """The velocities with `sums`, and their largest error against exact sums on random tokens and the outermost ones,
+    relative to the root mean square of the field there; also the worst marginal of Sinkhorn problems, in exact sums.
     """
     points = np.asarray(mu.points)
     drawn = np.random.default_rng(mu.n).choice(mu.n, min(RANDOM, mu.n), replace=False)
     distance = np.linalg.norm(points - points.mean(axis=0), axis=1)
     far = np.argpartition(distance, max(mu.n - OUTERMOST, 0))[-OUTERMOST:]
-    rows = jnp.asarray(np.concatenate([drawn, far]))
-    # In a narrow dtype exact sums would be less accurate than what they are to check.
-    field, mu, t = cast((field, mu, t), jax.dtypes.canonicalize_dtype(float))
-    exact = np.asarray(_at(Approximate(field, ExactWith(sums)), mu, rows, t))
-    error = np.abs(np.asarray(velocity)[np.asarray(rows)] - exact).max()
+    rows = np.concatenate([drawn, far])
+    velocity, *compared = _trial(field, mu, t, sums, jnp.asarray(rows), len(drawn))
+    exact, worst = map(np.asarray, compared)
+    error = np.abs(np.asarray(velocity)[rows] - exact).max()
     scale = np.sqrt((exact[: len(drawn)] ** 2).sum(axis=1).mean())
-    worst = 0.0
-    for leaf, cloud, view in problems(field, mu, t, View(mu.positions), Sinkhorn):
-        if not view.causal:
-            worst = max(worst, float(_marginal_error(leaf, cloud, rows[:RANDOM], sums)))
     relative = error / scale if scale > 0 else error
-    return float(max(relative, worst)) if np.isfinite(error) else float("inf")
+    return velocity, float(max(relative, worst)) if np.isfinite(error) else float("inf")
 
 
 @program
-def _marginal_error(leaf: Sinkhorn, mu: PointCloud, rows: Array, sums: AbstractSums) -> Scalar:
-    r"""$\max_j|\sum_iw_ie^{f_i+g_j+c_{ij}}-1|$ over some columns, with exact sums at the potentials of `sums`."""
-    solution = leaf.potentials(mu, sums=sums)
-    return leaf.column_error(mu, solution, rows)
+def _trial(
+    field: AbstractField, mu: PointCloud, t: Scalar, sums: AbstractSums, rows: Array, columns: int
+) -> tuple[Float[Array, "n d"], Float[Array, "m d"], Scalar]:
+    r"""The velocities with `sums`; those at some tokens in exact sums, at the potentials of `sums`; and
+    $\max_j|\sum_iw_ie^{f_i+g_j+c_{ij}}-1|$ over the first so many of these tokens.
+    """
+    found = evaluate_solved(field, mu, mu.points, t, View(mu.positions, sums=sums))
+    # In a narrow dtype exact sums would be less accurate than what they are to check.
+    field, mu, t, solutions = cast((field, mu, t, found.problems), jax.dtypes.canonicalize_dtype(float))
+    view = View(None if mu.positions is None else mu.positions[rows])
+    exact = evaluate_at(field, mu, mu.points[rows], t, view, solutions)
+    worst = [jnp.zeros((), exact.dtype)]
+    leaves = problems(field, mu, t, View(mu.positions), Sinkhorn)
+    for (leaf, cloud, seen), solution in zip(leaves, solutions, strict=True):
+        if not seen.causal:
+            worst.append(leaf.column_error(cloud, solution, rows[:columns]))
+    return found.velocity, exact, jnp.stack(worst).max()
 
 
 @program
@@ -259,9 +253,11 @@ def usage(field: Approximate, mu: PointCloud, t: Scalar) -> Scalar:
             continue
         q, y = leaf.features(cloud.points, cloud.points)
         averages = not isinstance(leaf, Sigmoid)
-        used.append(field.sums.usage(leaf.logit, q, y, cloud.weights, averages, view.causal))
-        if isinstance(leaf, Sinkhorn):  # keys query as well
-            used.append(field.sums.usage(leaf.logit, y, q, cloud.weights, averages, view.causal))
+        both = isinstance(leaf, Sinkhorn)  # keys query as well, and tokens without weight are in the boxes
+        weights = jnp.ones_like(cloud.weights) if both else cloud.weights
+        used.append(field.sums.usage(leaf.logit, q, y, weights, averages, view.causal))
+        if both:
+            used.append(field.sums.usage(leaf.logit, y, q, weights, averages, view.causal))
         if field.sums.mixes_keys and leaf.can_mix_keys and not view.causal:
             used.append(jnp.where(leaf.values_of_keys()[1], 0, jnp.inf).astype(used[0].dtype))
     return jax.lax.stop_gradient(jnp.stack(used).max())

@@ -5,9 +5,10 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._types import Points, Queries, Scalar, cast
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
@@ -18,13 +19,17 @@ from .base import check_field
 from .closure import Closure, sinkhorn_gain
 from .kernel import AbstractAttention, Projections, temperature
 from .lipschitz import Lipschitz, sizes
-from .potentials import Potentials, Problem
+from .potentials import Potentials
+from .problem import Problem
 from .view import View
 
 CAUSAL_LIMIT = 512
 EXACT = Exact()
 
-_solve = eqx.filter_jit(potentials.solve)
+# More columns of values than this are mixed after the solve: its sums would carry all of them along.
+FEW_COLUMNS = 3
+
+_solve = program(potentials.solve)
 
 
 class Sinkhorn(AbstractAttention):
@@ -46,7 +51,8 @@ class Sinkhorn(AbstractAttention):
     - `allow_large_causal`: masked, it costs $O(n^3)$ per sweep; more than 512 tokens need this to be True.
 
     Rows are probabilities even when the iteration stops early. `potentials(mu)` reports how well the problem was
-    solved; a flow looks at its problems at the ends of its segments, and says in its outcome when they were not solved.
+    solved; a flow watches its problems, starts each from the solution of the one before, and ends with the outcome
+    `SINKHORN_STALLED` where one was not solved.
 
     ```python
     tokens, I = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), jnp.eye(2)
@@ -120,15 +126,29 @@ class Sinkhorn(AbstractAttention):
         potentials of the Gaussian with the same mean and covariance. `sums` says how sums over the tokens are done.
         """
         check_field(self, mu, jnp.zeros(()))
-        guess = self._gaussian_guess(mu) if guess is None else checks.vector(guess, "guess", mu.n, ", one per token")
-        return _solve(self._problem(mu, sums), guess, self.tol, self.max_iter)
+        guess = self.first_guess(mu) if guess is None else checks.vector(guess, "guess", mu.n, ", one per token")
+        return _solve(self._problem(mu, sums), guess, self.tol, self.max_iter)[0]
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"] | None, view: View) -> Float[Array, "m v"]:
+        return self.mix_solved(mu, x, values, view, None)[0]
+
+    def mix_solved(
+        self, mu: PointCloud, x: Queries, values: Array | None, view: View, guess: Float[Array, " n"] | None = None
+    ) -> tuple[Float[Array, "m v"], Potentials]:
+        """What `mix` gives, and the solved problem, from a `guess` of its potential; masked, the worst of its problems,
+        without potentials.
+
+        At the tokens themselves, `x is mu.points`, both come out of one solve and one sum.
+        """
         s = view.query_positions(mu)
-        if s is None:
-            return self._mix_with(mu, self.potentials(mu, sums=view.sums.for_potentials).g, x, values, view.sums)
-        assert values is not None
-        return self._prefix_mix(mu, x, values, s)[0]
+        if s is not None:
+            assert values is not None
+            return self._prefix_mix(mu, x, values, s)
+        guess = self.first_guess(mu) if guess is None else guess
+        together = x is mu.points and values is not None and values.shape[1] <= FEW_COLUMNS
+        problem = self._problem(mu, view.sums)
+        found, mixed = _solve(problem, guess, self.tol, self.max_iter, values if together else None)
+        return mixed if together else self.mix_with(mu, found.g, x, values, view.sums), found
 
     @property
     def bounded_speed(self) -> bool:
@@ -160,15 +180,6 @@ class Sinkhorn(AbstractAttention):
         """B is this times A."""
         return (1 if self.kernel == "dot" else 2) / self.eps
 
-    def marginal_error(self, mu: PointCloud, view: View) -> tuple[Scalar, Bool[Array, ""]]:
-        """The marginal error at the tokens of `mu`, and whether it is below `tol`; if masked, over all prefixes."""
-        s = view.query_positions(mu)
-        if s is None:
-            solution = self.potentials(mu, sums=view.sums.for_potentials)
-            return solution.error, solution.converged
-        _, errors, converged = self._prefix_mix(mu, mu.points, jnp.zeros((mu.n, 0), mu.points.dtype), s)
-        return errors.max(), converged.all()
-
     def column_error(self, mu: PointCloud, solution: Potentials, rows: Int[Array, " m"]) -> Scalar:
         r"""$\max_j|\sum_iw_ie^{f_i+g_j+c_{ij}}-1|$ over the tokens `rows`, in exact sums."""
         queries, keys = self.features(mu.points, mu.points)
@@ -198,19 +209,21 @@ class Sinkhorn(AbstractAttention):
         queries, keys = self.features(mu.points, mu.points)
         return Problem(queries, keys, mu.weights, self.logit, sums)
 
-    def _mix_with(self, mu: PointCloud, g: Array, x: Array, values: Array | None, sums: AbstractSums) -> Array:
-        """Off the support, and on it, only `g` is needed: softmax with weights $w_je^{g_j}$, a row update."""
+    def mix_with(self, mu: PointCloud, g: Array, x: Array, values: Array | None, sums: AbstractSums) -> Array:
+        """What `mix` gives at a known potential: off the support, and on it, only `g` is needed. It is softmax with
+        weights $w_je^{g_j}$, a row update.
+        """
         queries, keys = self.features(x, mu.points)
-        tokens = Tokens(keys, log_weights(mu.weights) + g, keys if values is None else values)
+        tokens = Tokens(keys, sums.log_weights(mu.weights) + g, keys if values is None else values)
         return sums.average(self.logit, queries, tokens)[0]
 
-    def _prefix_mix(self, mu: PointCloud, x: Array, values: Array, s: Array) -> tuple[Array, Array, Array]:
+    def _prefix_mix(self, mu: PointCloud, x: Array, values: Array, s: Array) -> tuple[Array, Potentials]:
         r"""Sinkhorn on the visible tokens, for each query; prefixes in order, each started from the one before."""
         self.check_size(mu)
         positions = mu.positions
         assert positions is not None
 
-        def one(guess: Array, query: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array, Array]]:
+        def one(guess: Array, query: tuple[Array, Array]) -> tuple[Array, tuple[Array, Potentials]]:
             point, position = query
             weights = jnp.where(positions <= position, mu.weights, 0)
             total = weights.sum()
@@ -218,20 +231,21 @@ class Sinkhorn(AbstractAttention):
             weights = jnp.where(total > 0, weights / jnp.where(total > 0, total, 1), mu.weights)
             seen = eqx.tree_at(lambda m: m.weights, mu, weights)
             solution = self.potentials(seen, guess)
-            mixed = self._mix_with(seen, solution.g, point[None], values, Exact())[0]
-            report = (solution.error, solution.converged)
-            return jax.lax.stop_gradient(jnp.where(total > 0, solution.g, guess)), (
-                jnp.where(total > 0, mixed, 0),
-                *report,
-            )
+            mixed = self.mix_with(seen, solution.g, point[None], values, Exact())[0]
+            guess = jax.lax.stop_gradient(jnp.where(total > 0, solution.g, guess))
+            return guess, (jnp.where(total > 0, mixed, 0), solution)
 
         order = jnp.argsort(s)
         # A guess from all tokens would let the later ones change bits of the earlier ones.
         start = jnp.zeros_like(mu.weights)
-        _, (mixed, errors, converged) = jax.lax.scan(one, start, (x[order], s[order]))
-        return jnp.zeros_like(mixed).at[order].set(mixed), errors, converged
+        _, (mixed, found) = jax.lax.scan(one, start, (x[order], s[order]))
+        none = start[:0]
+        worst = Potentials(
+            none, none, found.error.max(), found.sweeps.max(), found.newton_steps.max(), found.converged.all()
+        )
+        return jnp.zeros_like(mixed).at[order].set(mixed), worst
 
-    def _gaussian_guess(self, mu: PointCloud) -> Float[Array, " n"]:
+    def first_guess(self, mu: PointCloud) -> Float[Array, " n"]:
         r"""The potential $g$ of $\mathcal N(m,\Sigma)$ with the moments of `mu`, exact for Gaussian data:
 
         $g(y)=-\tfrac12\hat k^\top N\hat k-\hat q(m)\cdot k+\ldots$ in key space, from MATH e.2 without an inverse.

@@ -17,7 +17,8 @@ from jaxtyping import Array
 from .. import _checks as checks
 from .._programs.call import program
 from .._types import Matrix, Scalar, cast, common_dtype
-from ..attention.potentials import Potentials, Problem
+from ..attention.potentials import Potentials
+from ..attention.problem import Problem
 from ..attention.schedule import is_constant
 from ..attention.sinkhorn import Sinkhorn
 from ..attention.softmax import Softmax

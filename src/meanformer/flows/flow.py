@@ -28,7 +28,7 @@ from .journal import AbstractJournal, NoJournal
 from .methods import method_of
 from .observe import checked_observer
 from .planning import STATES_IN_A_STEP, checked_plan, with_sums
-from .run import Integrate, Prepared, host_run
+from .run import Integrate, Prepared, host_run, watching
 from .save import resolve_save
 from .setup import checked_control, checked_system, pieces, schedule_is_traced, with_breaks
 from .solvers import checked_solver, diffrax_solver
@@ -190,7 +190,11 @@ def _integrator(solver: Any, control: Control) -> Integrate:
     """Who integrates a segment on the host: a method of our own if there is one, else diffrax."""
     method = method_of(solver)
     if method is not None:
-        return lambda system, asked, y, span: advance(system, method, control, asked, y, span)
+
+        def by_method(system: AbstractSystem, asked: Asked, y: Any, span: Span) -> Segment:
+            return advance(system, method, control, asked, y, span)
+
+        return by_method if method.watches else watching(by_method)
     import diffrax
 
     from .segment import Diffrax, run_segment
@@ -200,7 +204,7 @@ def _integrator(solver: Any, control: Control) -> Integrate:
     def integrate(system: AbstractSystem, asked: Asked, y: Any, span: Span) -> Segment:
         return run_segment(system, Diffrax(known, adjoint, int(span.budget), False), control, asked, y, span)
 
-    return integrate
+    return watching(integrate)
 
 
 def _told(solver: Any, control: Control) -> dict[str, Any]:

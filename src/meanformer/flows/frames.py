@@ -16,6 +16,7 @@ from .._warm import light
 from ..attention.base import AbstractField
 from ..attention.kernel import AbstractAttention
 from ..attention.schedule import is_constant
+from ..attention.solved import Guesses, Solved, evaluate_solved, mix_solved
 from ..attention.view import View, act
 from ..measures.cloud import PointCloud
 
@@ -57,8 +58,10 @@ class AbstractFrame(eqx.Module):
         """The tokens themselves, out of the frame."""
 
     @abc.abstractmethod
-    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:
-        """The time derivative of the state; `mu` has the weights and positions."""
+    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any, guesses: Guesses | None) -> Solved:
+        """The time derivative of the state, and the Sinkhorn problems solved for it, from `guesses`; `mu` has the
+        weights and positions.
+        """
 
     @abc.abstractmethod
     def propagator(self, t: Scalar, y: Any) -> Matrix | None:
@@ -87,8 +90,9 @@ class Original(AbstractFrame):
     def original(self, t: Scalar, y: Any) -> Points:
         return y
 
-    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:
-        return field.evaluate(mu.with_points(y), y, t, View(mu.positions))
+    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any, guesses: Guesses | None) -> Solved:
+        seen = mu.with_points(y)
+        return evaluate_solved(field, seen, seen.points, t, View(mu.positions), guesses)
 
     def propagator(self, t: Scalar, y: Any) -> Matrix | None:
         return None
@@ -125,9 +129,9 @@ class ConstantRescaled(AbstractFrame):
     def original(self, t: Scalar, y: Any) -> Points:
         return y @ self._exponential(t - self.t0).T
 
-    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:
-        x = self.original(t, y)
-        seen, view = mu.with_points(x), View(mu.positions)
+    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any, guesses: Guesses | None) -> Solved:
+        seen, view = mu.with_points(self.original(t, y)), View(mu.positions)
+        x = seen.points
         terms = field.terms(t)
         if len(terms) == 1 and isinstance(terms[0].leaf, AbstractAttention) and terms[0].left.ndim == 0:
             # One head: V commutes with Phi, so the values can be mixed in the frame. No digits are lost to the
@@ -136,9 +140,11 @@ class ConstantRescaled(AbstractFrame):
             bias = terms[0].leaf.maps.value_bias
             if bias is not None:
                 values = values + terms[0].left * (self._exponential(self.t0 - t) @ bias)[None]
-            return terms[0].leaf.mix(seen, x, values, terms[0].view(view)) - y @ self.V.T
+            found = mix_solved(terms[0].leaf, seen, x, values, terms[0].view(view), guesses)
+            return found._replace(velocity=found.velocity - y @ self.V.T)
         back = self._exponential(self.t0 - t)
-        return (field.evaluate(seen, x, t, view) - x @ self.V.T) @ back.T
+        found = evaluate_solved(field, seen, x, t, view, guesses)
+        return found._replace(velocity=(found.velocity - x @ self.V.T) @ back.T)
 
     def propagator(self, t: Scalar, y: Any) -> Matrix | None:
         return self._exponential(t - self.t0)
@@ -166,12 +172,13 @@ class MovingRescaled(AbstractFrame):
         z, forward, _ = y
         return z @ forward.T
 
-    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any) -> Any:
+    def velocity(self, field: AbstractField, mu: PointCloud, t: Scalar, y: Any, guesses: Guesses | None) -> Solved:
         _, forward, back = y
-        x = self.original(t, y)
+        seen = mu.with_points(self.original(t, y))
         V = value_matrix(field, t)
-        drift = (field.evaluate(mu.with_points(x), x, t, View(mu.positions)) - x @ V.T) @ back.T
-        return drift, V @ forward, -back @ V
+        found = evaluate_solved(field, seen, seen.points, t, View(mu.positions), guesses)
+        drift = (found.velocity - seen.points @ V.T) @ back.T
+        return found._replace(velocity=(drift, V @ forward, -back @ V))
 
     def propagator(self, t: Scalar, y: Any) -> Matrix | None:
         return y[1]

@@ -235,9 +235,9 @@ def _run(
         states = []
         for t, field in zip(starts, fields, strict=True):
             here = eqx.tree_at(lambda s: s.field, system, field)
-            excess = here.sinkhorn_excess(t, y)
-            solved = solved if excess is None else solved & ~excess[1]
-            y = here.retract(jax.tree.map(lambda a, v: a + step * v, y, here.velocity(t, y)))
+            found = here.solved(t, y)
+            solved = solved & found.solved
+            y = here.retract(jax.tree.map(lambda a, v: a + step * v, y, found.velocity))
             states.append(here.snapshot(t, y))
         return (y, solved), jax.tree.map(lambda *a: jnp.stack(a), *states) if keep else None
 

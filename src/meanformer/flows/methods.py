@@ -17,20 +17,31 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool
 
 from .._types import Scalar
+from ..attention.solved import Watch
 from ..rosenbrock import rodas5p_between, rodas5p_step
 
-Velocity = Callable[[Scalar, Any], Any]
+# Of a time, a state, and what is known of the Sinkhorn problems near it: the velocity, and what is known of them now.
+Velocity = Callable[[Scalar, Any, Watch | None], tuple[Any, Watch | None]]
+
+
+class Known(NamedTuple):
+    """What a step hands on to the next one: the velocity at its end (None: not known), and the Sinkhorn problems solved
+    so far (None: none, or not watched).
+    """
+
+    velocity: Any
+    watch: Watch | None
 
 
 class Step(NamedTuple):
     """What a step gives: the state after it, its error, the states inside it by the share of the step that is done, and
-    the velocity at its end (None: not known), from which the next step starts.
+    what the next step starts from.
     """
 
     y: Any
     error: Any
     inside: Callable[[Scalar], Any]
-    velocity: Any
+    known: Known
 
 
 class AbstractMethod(eqx.Module):
@@ -46,9 +57,14 @@ class AbstractMethod(eqx.Module):
     def chained(self) -> bool:
         """Whether the last velocity of a step is the first one of the next."""
 
+    @property
     @abc.abstractmethod
-    def step(self, velocity: Velocity, t: Scalar, y: Any, h: Scalar, known: Any, first: Bool[Array, ""]) -> Step:
-        """A step of length `h` from `y`. `known` is the velocity there, if `chained`. The `first` step has the length
+    def watches(self) -> bool:
+        """Whether it keeps an eye on Sinkhorn problems."""
+
+    @abc.abstractmethod
+    def step(self, velocity: Velocity, t: Scalar, y: Any, h: Scalar, known: Known, first: Bool[Array, ""]) -> Step:
+        """A step of length `h` from `y`. `known` has the velocity there, if `chained`. The `first` step has the length
         zero: it is there for the velocity at its end.
         """
 
@@ -134,7 +150,11 @@ class RungeKutta(AbstractMethod):
         table = TABLES[self.name]
         return len(table.b) > 1 and np.array_equal(table.a[-1], table.b)
 
-    def step(self, velocity: Velocity, t: Scalar, y: Any, h: Scalar, known: Any, first: Bool[Array, ""]) -> Step:
+    @property
+    def watches(self) -> bool:
+        return True
+
+    def step(self, velocity: Velocity, t: Scalar, y: Any, h: Scalar, known: Known, first: Bool[Array, ""]) -> Step:
         table = TABLES[self.name]
         a, c, b, error, inside = (jnp.asarray(numbers, t.dtype) for numbers in table[:5])
         count = len(table.b)
@@ -145,23 +165,25 @@ class RungeKutta(AbstractMethod):
         def after(weights: Array, ks: Any) -> Any:
             return jax.tree.map(jnp.add, y, moved(weights, ks))
 
-        def stage(i: Array, ks: Any) -> Any:
-            return _put(ks, i, velocity(t + c[i] * h, after(a[i], ks)))
+        def stage(i: Array, carry: tuple[Any, Watch | None]) -> tuple[Any, Watch | None]:
+            ks, watch = carry
+            k, watch = velocity(t + c[i] * h, after(a[i], ks), watch)
+            return _put(ks, i, k), watch
 
         ks = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), y)
         if self.chained:
             # The first velocity of all is that of the last stage of a step of length zero.
-            ks, begin = _put(ks, 0, known), jnp.where(first, count - 1, 1)
+            ks, begin = _put(ks, 0, known.velocity), jnp.where(first, count - 1, 1)
         else:
             begin = jnp.where(first, count, 0)
-        ks = jax.lax.fori_loop(begin, count, stage, ks)
+        ks, watch = jax.lax.fori_loop(begin, count, stage, (ks, known.watch))
 
         def state(share: Scalar) -> Any:
             powers = share ** jnp.arange(1, inside.shape[1] + 1, dtype=t.dtype)
             return after(inside @ powers, ks)
 
         last = jax.tree.map(lambda k: k[-1], ks) if self.chained else None
-        return Step(after(b, ks), moved(error, ks), state, last)
+        return Step(after(b, ks), moved(error, ks), state, Known(last, watch))
 
 
 def _put(ks: Any, i: Any, values: Any) -> Any:
@@ -179,16 +201,26 @@ class Rosenbrock(AbstractMethod):
     def chained(self) -> bool:
         return False
 
-    def step(self, velocity: Velocity, t: Scalar, y: Any, h: Scalar, known: Any, first: Bool[Array, ""]) -> Step:
+    @property
+    def watches(self) -> bool:
+        return False
+
+    def step(self, velocity: Velocity, t: Scalar, y: Any, h: Scalar, known: Known, first: Bool[Array, ""]) -> Step:
         flat, unravel = ravel_pytree(y)
         # A step of length zero has no factorisation; it is not made.
         after, error, stages = rodas5p_step(
-            lambda t, y: ravel_pytree(velocity(t, unravel(y)))[0], t, flat, jnp.where(first, 1, h), autonomous=False
+            lambda t, y: ravel_pytree(velocity(t, unravel(y), None)[0])[0],
+            t,
+            flat,
+            jnp.where(first, 1, h),
+            autonomous=False,
         )
         after, error, stages = jnp.where(first, flat, after), jnp.where(first, 0, error), jnp.where(first, 0, stages)
-        return Step(
-            unravel(after), unravel(error), lambda share: unravel(rodas5p_between(share, flat, after, stages)), None
-        )
+
+        def state(share: Scalar) -> Any:
+            return unravel(rodas5p_between(share, flat, after, stages))
+
+        return Step(unravel(after), unravel(error), state, Known(None, None))
 
 
 @lru_cache

@@ -15,11 +15,12 @@ from .._progress import Progress
 from .._types import Scalar
 from ..attention.base import AbstractField
 from ..attention.schedule import Piecewise
+from ..attention.solved import Watch
 from ..outcome import Ending, Outcome
 from .journal import AbstractJournal, shell_of
 from .observe import Observer, recorded
 from .planning import Planner
-from .system import AbstractSystem, look_at_sinkhorn
+from .system import AbstractSystem, note_watch
 from .trajectory import Trajectory, observed
 
 
@@ -30,10 +31,12 @@ def with_all_layers(system: AbstractSystem, fields: tuple[AbstractField, ...], t
 
 
 @program
-def _layer(system: AbstractSystem, step: Scalar, t: Scalar, y: Any) -> tuple[Any, Any]:
-    """One residual layer, and what is kept of the state after it."""
-    y = system.retract(jax.tree.map(lambda a, v: a + step * v, y, system.velocity(t, y)))
-    return y, system.snapshot(t, y)
+def _layer(system: AbstractSystem, step: Scalar, t: Scalar, y: Any) -> tuple[Any, Any, Watch | None]:
+    """One residual layer, what is kept of the state after it, and how its Sinkhorn problems were solved."""
+    found = system.solved(t, y)
+    watch = Watch((), found.error, found.solved) if found.problems else None
+    y = system.retract(jax.tree.map(lambda a, v: a + step * v, y, found.velocity))
+    return y, system.snapshot(t, y), watch
 
 
 def one_by_one(
@@ -77,8 +80,8 @@ def one_by_one(
         here = planner.fitted(eqx.tree_at(lambda s: s.field, system, layers[last]), t, y)
         if last == 0:
             bar.say(planner.said)
-        ending = look_at_sinkhorn(here, t, y, stats)
-        new, snapshot = _layer(here, step, t, y)
+        new, snapshot, watch = _layer(here, step, t, y)
+        ending = note_watch(watch, stats)
         if not system.whole(jax.tree.map(lambda a: np.asarray(a)[None], snapshot)).all():
             ending = Ending.NOT_FINITE
         else:

@@ -14,7 +14,7 @@ from ..attention.approximate import Approximate
 from ..attention.base import AbstractField
 from ..attention.facts import facts_of
 from ..attention.planned import usage
-from ..attention.solved import sinkhorn_excess
+from ..attention.solved import Guesses, Solved, Watch, first_guesses, sinkhorn_excess
 from ..measures.cloud import PointCloud
 from ..spaces import AbstractSpace
 from .frames import AbstractFrame
@@ -39,9 +39,16 @@ class ParticleSystem(AbstractSystem):
         return self.frame.start(self.mu.points)
 
     def velocity(self, t: Scalar, y: Any, args: Any = None) -> Any:
-        velocity = self.frame.velocity(self.field, self.mu, t, y)
+        return self.solved(t, y).velocity
+
+    def solved(self, t: Scalar, y: Any, guesses: Guesses | None = None) -> Solved:
+        found = self.frame.velocity(self.field, self.mu, t, y, guesses)
         # Spaces other than the Euclidean one know the original frame only, where the state is the points.
-        return self.space.project(y, velocity) if isinstance(y, Array) else velocity
+        return found._replace(velocity=self.space.project(y, found.velocity)) if isinstance(y, Array) else found
+
+    def watch(self, t: Scalar, y: Any) -> Watch | None:
+        guesses = first_guesses(self.field, self.mu.with_points(self.tokens(t, y)), t)
+        return Watch(guesses, jnp.zeros((), self.dtype), jnp.ones((), bool)) if guesses else None
 
     def retract(self, y: Any) -> Any:
         return self.space.retract(y) if isinstance(y, Array) else y

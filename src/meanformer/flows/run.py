@@ -1,5 +1,5 @@
-"""A run as a sequence of segments, on the host; between them, progress is shown, plans are made, clocks and Sinkhorn
-problems seen to, and a journal kept.
+"""A run as a sequence of segments, on the host; between them, progress is shown, plans are made, clocks seen to, and
+a journal kept.
 """
 
 import time as clock
@@ -14,13 +14,14 @@ import numpy as np
 from .._progress import Progress
 from .._types import Scalar, is_traced
 from ..attention.approximate import Approximate
+from ..attention.solved import Watch
 from ..outcome import Ending, Outcome
 from .journal import AbstractJournal, Kept, NoJournal, shell_of
 from .observe import recorded, stacked
 from .padding import padded, padded_state
 from .planning import Planner
 from .stepping import Asked, Segment, Span
-from .system import AbstractSystem, look_at_sinkhorn
+from .system import AbstractSystem, note_watch
 from .trajectory import Trajectory, observed
 
 # Steps in a segment: as many as take about SEGMENT_SECONDS, so that progress is seen and a clock is kept; but enough
@@ -33,6 +34,22 @@ PAIRS_PER_SECOND, TOKENS_PER_SECOND = 2e8, 1e6
 FEW_BYTES, FEW_ROWS = 2**24, 128
 
 Integrate = Callable[[AbstractSystem, Asked, Any, Span], Segment]
+
+
+def watching(integrate: Integrate) -> Integrate:
+    """The same for a method that does not watch Sinkhorn problems: those at both ends of a segment are solved again."""
+
+    def watched(system: AbstractSystem, asked: Asked, y: Any, span: Span) -> Segment:
+        segment = integrate(system, asked, y, span)
+        looks = [system.sinkhorn_excess(*end) for end in ((span.t, y), (segment.t, segment.y))]
+        seen = [look for look in looks if look is not None]
+        if not seen:
+            return segment
+        error, unsolved = (np.stack([np.asarray(look[k]) for look in seen]).max() for k in range(2))
+        ending = np.asarray(int(Ending.SINKHORN_STALLED)) if unsolved and not segment.outgrown else segment.ending
+        return segment._replace(watch=Watch((), error, ~unsolved), ending=ending)
+
+    return watched
 
 
 def segment_steps(n: int, fast: bool = False) -> int:
@@ -81,8 +98,7 @@ def host_run(run: Prepared, bar: Progress, journal: AbstractJournal) -> Trajecto
         piece = now.planner.fitted(piece, now.t, now.y)
         if now.stats["segments"] == 0:
             bar.say(now.planner.said)
-        now.ending = look_at_sinkhorn(piece, now.t, now.y, now.stats)
-        if now.ending == Ending.REACHED and now.advanced(piece):
+        if now.advanced(piece):
             bar.update(float(now.t), now.stats["steps"])
             if journaled:
                 journal.keep(now.news(), now.carried(), now.note())
@@ -137,6 +153,7 @@ class _Now:
         stats["steps"] += int(segment.accepted)
         stats["rejected"] += int(segment.rejected)
         stats["segments"] += 1
+        note_watch(segment.watch, stats)
         self.t, self.dt = segment.t, segment.dt
         self.y = segment.y if wide is piece else run.system.cut(segment.y, slice(run.system.size))
         if (ending == Ending.STEP_LIMIT and spent + tried < run.limit) or segment.outgrown:
@@ -144,7 +161,7 @@ class _Now:
             if clock.monotonic() - self.began > run.seconds:
                 self.ending = Ending.STOPPED
         elif ending == Ending.REACHED:
-            self.ending, self.number = look_at_sinkhorn(piece, self.t, self.y, stats), self.number + 1
+            self.number += 1
             if self.number < len(run.pieces):
                 self.dt = first_step(self.t, np.asarray(run.pieces[self.number][1]))
         else:

@@ -149,4 +149,5 @@ def run_segment(system: AbstractSystem, how: Diffrax, control: Control, asked: A
         outgrown=outgrown & (ending == Ending.STOPPED),
         accepted=accepted,
         rejected=solution.stats["num_rejected_steps"],
+        watch=None,
     )

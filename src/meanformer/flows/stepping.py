@@ -17,8 +17,9 @@ from jaxtyping import Array, Bool, Int
 
 from .._programs.call import program
 from .._types import Scalar
+from ..attention.solved import Watch
 from ..outcome import Ending
-from .methods import AbstractMethod, Step
+from .methods import AbstractMethod, Known, Step
 from .observe import Observer
 from .stop import AbstractStop
 from .system import AbstractSystem, is_finite
@@ -67,7 +68,8 @@ class Span(NamedTuple):
 
 class Segment(NamedTuple):
     """What came out of a segment. `saved` has a row for each save time, of which those up to `row` are filled: the
-    states, and what the observer sees of them.
+    states, and what the observer sees of them. `watch` has the Sinkhorn problems of its kept steps, if there are any
+    and the method watches them.
     """
 
     y: Any
@@ -79,6 +81,7 @@ class Segment(NamedTuple):
     outgrown: Bool[Array, ""]
     accepted: Int[Array, ""]
     rejected: Int[Array, ""]
+    watch: Watch | None
 
 
 class _Now(NamedTuple):
@@ -87,7 +90,7 @@ class _Now(NamedTuple):
     t: Scalar
     y: Any
     h: Scalar
-    velocity: Any
+    known: Known
     saved: Any
     row: Int[Array, ""]
     ending: Int[Array, ""]
@@ -105,6 +108,10 @@ def advance(
     times, end = span.times, span.end
     constant = control.step is not None
 
+    def velocity(t: Scalar, y: Any, watch: Watch | None) -> tuple[Any, Watch | None]:
+        found = system.solved(t, y, None if watch is None else watch.guesses)
+        return found.velocity, None if watch is None else watch.after(found)
+
     def record(t: Scalar, y: Any) -> Any:
         return asked.observer.look(system, t, system.retract(y))
 
@@ -113,28 +120,28 @@ def advance(
         reaches = now.h >= left * (1 - LEFT_OVER)
         h = jnp.where(now.first, 0, jnp.where(reaches, left, now.h))
         t = jnp.where(now.first, now.t, jnp.where(reaches, end, now.t + h))
-        step = method.step(system.velocity, now.t, now.y, h, now.velocity, now.first)
+        step = method.step(velocity, now.t, now.y, h, now.known, now.first)
         after = system.retract(step.y)
         finite = is_finite(after)
         error = jnp.zeros((), t.dtype) if constant else system.size_of(_scaled(control, now.y, step))
         kept = now.first | (finite if constant else (error < 1) & finite)
         y = _where(kept, after, now.y)
-        velocity = _where(kept, step.velocity, now.velocity)
+        known = _where(kept, step.known, now.known)
         row, saved = _save(now, step, kept, t, y)
         h = jnp.where(now.first, now.h, now.h if constant else h * _factor(error, kept, method.order))
-        stop, outgrown = _looked(kept, t, y, velocity)
+        stop, outgrown = _looked(kept, t, y, known.velocity)
+        # Where the plan of the sums is used up, it may be to blame: the next segment has another one.
+        stalled = jnp.zeros((), bool) if known.watch is None else ~known.watch.solved & ~outgrown
         accepted = now.accepted + (kept & ~now.first).astype(int)
         rejected = now.rejected + (~kept).astype(int)
         failed = ~kept & (True if constant else h < control.smallest(now.t, end))
         ending = jnp.select(
-            [failed & ~(finite & jnp.isfinite(error)), failed, stop | outgrown, kept & reaches & ~now.first],
-            [Ending.NOT_FINITE, Ending.STEP_TOO_SMALL, Ending.STOPPED, Ending.REACHED],
+            [failed & ~(finite & jnp.isfinite(error)), failed, stalled, stop | outgrown, kept & reaches & ~now.first],
+            [Ending.NOT_FINITE, Ending.STEP_TOO_SMALL, Ending.SINKHORN_STALLED, Ending.STOPPED, Ending.REACHED],
             jnp.where(accepted + rejected >= span.budget, int(Ending.STEP_LIMIT), int(Ending.UNFINISHED)),
         ).astype(now.ending.dtype)
         t = jnp.where(kept, t, now.t)
-        return _Now(
-            t, y, h, velocity, saved, row, ending, outgrown & ~stop, accepted, rejected, jnp.zeros_like(now.first)
-        )
+        return _Now(t, y, h, known, saved, row, ending, outgrown & ~stop, accepted, rejected, jnp.zeros_like(now.first))
 
     def _save(now: _Now, step: Step, kept: Array, t: Scalar, y: Any) -> tuple[Array, Any]:
         """Fill the rows of the save times in this step."""
@@ -168,7 +175,10 @@ def advance(
         t=span.t,
         y=y,
         h=span.dt if control.step is None else control.step,
-        velocity=jax.tree.map(jnp.zeros_like, y) if method.chained else None,
+        known=Known(
+            jax.tree.map(jnp.zeros_like, y) if method.chained else None,
+            system.watch(span.t, y) if method.watches else None,
+        ),
         saved=jax.tree.map(lambda a: jnp.zeros((times.size, *a.shape), a.dtype), shapes),
         row=span.row,
         ending=jnp.asarray(int(Ending.UNFINISHED)),
@@ -178,7 +188,8 @@ def advance(
         first=jnp.ones((), bool),
     )
     now = jax.lax.while_loop(lambda now: now.ending == Ending.UNFINISHED, iterate, start)
-    return Segment(now.y, now.t, now.h, now.saved, now.row, now.ending, now.outgrown, now.accepted, now.rejected)
+    watch = now.known.watch
+    return Segment(now.y, now.t, now.h, now.saved, now.row, now.ending, now.outgrown, now.accepted, now.rejected, watch)
 
 
 def _scaled(control: Control, y: Any, step: Step) -> Any:

@@ -15,6 +15,7 @@ from .._types import Scalar
 from .._warm import light
 from ..attention.base import AbstractField
 from ..attention.schedule import breaks_of, frozen
+from ..attention.solved import Guesses, Solved, Watch
 from ..outcome import Ending
 
 Fitted = Callable[["AbstractSystem", Scalar, Any], "AbstractSystem"]
@@ -34,6 +35,14 @@ class AbstractSystem(eqx.Module):
     @abc.abstractmethod
     def velocity(self, t: Scalar, y: Any, args: Any = None) -> Any:
         """The right-hand side."""
+
+    def solved(self, t: Scalar, y: Any, guesses: Guesses | None = None) -> Solved:
+        """The right-hand side, and the Sinkhorn problems that were solved for it, from `guesses` of potentials."""
+        return Solved(self.velocity(t, y), ())
+
+    def watch(self, t: Scalar, y: Any) -> Watch | None:
+        """The Sinkhorn problems of a run that begins at a state; None if there are none."""
+        return None
 
     @abc.abstractmethod
     def measure(self, y: Any) -> Any:
@@ -138,10 +147,15 @@ class AbstractSystem(eqx.Module):
 def look_at_sinkhorn(piece: AbstractSystem, t: Scalar, y: Any, stats: dict[str, Any]) -> Ending:
     """Whether the Sinkhorn problems at a state are solved; the largest marginal error goes into `stats`."""
     excess = piece.sinkhorn_excess(t, y)
-    if excess is None:
+    return note_watch(None if excess is None else Watch((), excess[0], ~excess[1]), stats)
+
+
+def note_watch(watch: Watch | None, stats: dict[str, Any]) -> Ending:
+    """The same, of problems that were watched."""
+    if watch is None:
         return Ending.REACHED
-    stats["sinkhorn_error"] = max(stats.get("sinkhorn_error", 0.0), float(excess[0]))
-    return Ending.SINKHORN_STALLED if bool(excess[1]) else Ending.REACHED
+    stats["sinkhorn_error"] = max(stats.get("sinkhorn_error", 0.0), float(watch.error))
+    return Ending.REACHED if bool(watch.solved) else Ending.SINKHORN_STALLED
 
 
 def is_finite(tree: Any) -> Bool[Array, ""]:

@@ -91,3 +91,14 @@ def everywhere(truth: Bool[Array, ""]) -> Bool[Array, ""]:
 @everywhere.def_vmap
 def _(size: int, batched: Any, truth: Any) -> Any:
     return everywhere(truth.all()), False
+
+
+@jax.custom_batching.custom_vmap
+def anywhere(truth: Bool[Array, ""]) -> Bool[Array, ""]:
+    """`truth`, and under `vmap` whether it holds for some of the batch: a branch on it remains a branch."""
+    return truth
+
+
+@anywhere.def_vmap
+def _(size: int, batched: Any, truth: Any) -> Any:
+    return anywhere(truth.any()), False

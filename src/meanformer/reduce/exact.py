@@ -56,6 +56,8 @@ __all__ = [
 # One block of logits is QUERY_BLOCK x KEY_BLOCK: 4 MB in float64, which stays in cache.
 QUERY_BLOCK = 512
 KEY_BLOCK = 1024
+# So many pairs take less time than is worth a second form of their sum.
+FEW_PAIRS = 2**14
 
 
 def block_counts(m: int, n: int) -> tuple[int, int]:
@@ -137,12 +139,14 @@ def fold_tokens(
     tokens: Tokens,
     positions: Float[Array, " m"] | None = None,
     keep: Bool[Array, "query_blocks key_blocks"] | None = None,
+    needed: Array | None = None,
 ) -> Any:
     """Fold `reducer` over all `tokens` (those with position <= `positions[i]`, if given) for each query.
 
     `logit` is symmetric in its two arguments. With `keep`, of shape `block_counts(m, n)`, blocks of `KEY_BLOCK` tokens
     that are not kept for a block of `QUERY_BLOCK` queries are skipped, in the order given. Memory is O(m + n) times the
-    width of the values, in both directions of differentiation: blocks are recomputed, not stored.
+    width of the values, in both directions of differentiation: blocks are recomputed, not stored. Of an average, only
+    the denominators may be `needed` (0 columns of values).
     """
     m, n = queries.shape[0], tokens.keys.shape[0]
     if keep is not None and keep.shape != block_counts(m, n):
@@ -153,9 +157,13 @@ def fold_tokens(
             remedy="make it with block_counts(m, n), QUERY_BLOCK and KEY_BLOCK",
         )
     if keep is None and block_counts(m, n) == (1, 1):
-        tokens = _weighted(reducer, tokens)
-        start = reducer.start(m, tokens.values.shape[1], queries.dtype)
-        return reducer.finish(_step(reducer, logit, start, queries, positions, tokens))
+
+        def once(queries: Array, tokens: Tokens) -> Any:
+            tokens = _weighted(reducer, tokens)
+            start = reducer.start(m, tokens.values.shape[1], queries.dtype)
+            return reducer.finish(_step(reducer, logit, start, queries, positions, tokens))
+
+        return _as_needed(once, needed, few=m * n <= FEW_PAIRS)(queries, tokens)
     if positions is not None and keep is None:
         return _fold_in_order(reducer, logit, queries, tokens, positions)
     if not isinstance(reducer, Average):
@@ -173,7 +181,23 @@ def fold_tokens(
         return average_within(bound, tokens, partial(_fold_blocks, positions=None, keep=keep))
 
     narrow = everywhere(bound.spread <= widest_spread(n, queries.dtype))
-    return jax.lax.cond(narrow, bounded, running, queries, tokens)
+    return jax.lax.cond(narrow, _as_needed(bounded, needed), running, queries, tokens)
+
+
+def _as_needed(
+    fold: Callable[[Array, Tokens], Any], needed: Array | None, few: bool = False
+) -> Callable[[Array, Tokens], Any]:
+    """The fold of an average; where no values are needed, of its denominators alone: that takes half the time, which is
+    nothing where pairs are `few`.
+    """
+    if needed is None or few:
+        return fold
+
+    def denominators(queries: Array, tokens: Tokens) -> tuple[Array, Array]:
+        without = eqx.tree_at(lambda t: t.values, tokens, tokens.values[:, :0])
+        return jnp.zeros((queries.shape[0], tokens.values.shape[1]), queries.dtype), fold(queries, without)[1]
+
+    return lambda queries, tokens: jax.lax.cond(needed > 0, fold, denominators, queries, tokens)
 
 
 def _fold_in_order(

@@ -136,34 +136,41 @@ def _in_chunks(arrays: tuple[Array, ...], size: int) -> tuple[Array, ...]:
 
 
 def _chunk(order: int, k: int, rows: int) -> int:
-    return max(1, min(rows, max(256, CHUNK_ENTRIES // order**k)))
+    """Rows in a chunk; all chunks have as many, so that few are added to fill the last one."""
+    chunks = max(1, -(-rows // max(256, CHUNK_ENTRIES // order**k)))
+    return max(1, -(-rows // chunks))
 
 
-def spread(axes: tuple[Axis, ...], points: Float[Array, "n k"], columns: Float[Array, "n c"]) -> Float[Array, "c ..."]:
-    r"""Grid masses $\sum_jc_j\prod_a\varphi(\eta_{ja})$ of each column."""
+def spread(
+    axes: tuple[Axis, ...],
+    points: Float[Array, "n k"],
+    columns: Float[Array, "n c"],
+    needed: Int[Array, ""] | None = None,
+) -> Float[Array, "c ..."]:
+    r"""Grid masses $\sum_jc_j\prod_a\varphi(\eta_{ja})$ of each column; zeros for those after the first that are
+    `needed`.
+    """
     grid, k = axes[0].grid, len(axes)
-    windows = jax.lax.ScatterDimensionNumbers(tuple(range(1, k + 1)), (), tuple(range(k)))
+    count = columns.shape[1] if needed is None else needed
+    windows = jax.lax.ScatterDimensionNumbers(tuple(range(1, k + 1)), (0,), tuple(range(k + 1)))
 
     @jax.checkpoint
-    def add(masses: list[Array], chunk: tuple[Array, Array]) -> tuple[list[Array], None]:
+    def add(masses: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
         points, columns = chunk
         firsts, weights = zip(*(axis.locate(points[:, a]) for a, axis in enumerate(axes)), strict=True)
-        starts, products = jnp.stack(firsts, axis=1), _outer(list(weights))
-        added = [
-            jax.lax.scatter_add(
-                mass,
-                starts,
-                products * columns[:, c].reshape(-1, *(1,) * k),
-                windows,
-                mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS,
-            )
-            for c, mass in enumerate(masses)
-        ]
-        return added, None
+        firsts = jnp.stack(firsts, axis=1)
 
-    empty = [jnp.zeros((grid.nodes,) * k, columns.dtype)] * columns.shape[1]
+        def one(c: Array, masses: Array) -> Array:
+            starts = jnp.concatenate([jnp.full_like(firsts[:, :1], c), firsts], axis=1)
+            added = _outer(list(weights)) * columns[:, c].reshape(-1, *(1,) * k)
+            mode = jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS
+            return jax.lax.scatter_add(masses, starts, added, windows, mode=mode)
+
+        return jax.lax.fori_loop(0, count, one, masses), None
+
+    empty = jnp.zeros((columns.shape[1], *(grid.nodes,) * k), columns.dtype)
     chunks = _in_chunks((points, columns), _chunk(grid.order, k, points.shape[0]))
-    return jnp.stack(jax.lax.scan(add, empty, chunks)[0])
+    return jax.lax.scan(add, empty, chunks)[0]
 
 
 def gather(
@@ -266,11 +273,17 @@ def read_off(
 
 
 def exponential_sums(
-    grid: Grid, queries: Boxed, keys: Boxed, columns: Float[Array, "n c"], of_keys: bool = False
+    grid: Grid,
+    queries: Boxed,
+    keys: Boxed,
+    columns: Float[Array, "n c"],
+    of_keys: bool = False,
+    needed: Int[Array, ""] | None = None,
 ) -> tuple[Float[Array, "m sums"], Float[Array, " m"]]:
     r"""$\sum_je^{\xi_i\cdot\eta_j}c_j$ as sums and log-scales: the sum is the first times $e$ to the second.
 
     If `of_keys`, there is one column, and the sums of $e^{\xi_i\cdot\eta_j}c_j\eta_j$ come next, from one spreading.
+    Of the columns only the first may be `needed`.
     """
     key_axes, query_axes = keys.axes(grid), queries.axes(grid)
     matrices, bounds = kernels(query_axes, key_axes)
@@ -281,7 +294,7 @@ def exponential_sums(
         eta, columns, xi, back = eta[by_key], columns[by_key], xi[by_query], jnp.argsort(by_query)
 
     def applied(columns: Float[Array, "n c"]) -> Float[Array, "m sums"]:
-        masses = spread(key_axes, eta, columns)
+        masses = spread(key_axes, eta, columns, needed)
         return read_off(query_axes, matrices, bounds, masses, xi, key_axes if of_keys else None)
 
     if columns.shape[1] <= SHARED_COLUMNS:
@@ -306,12 +319,13 @@ def grid_average(
     log_weights: Float[Array, " n"],
     values: Float[Array, "n v"] | None,
     counts: Bool[Array, " m"] | None = None,
+    needed: Int[Array, ""] | None = None,
 ) -> tuple[Float[Array, "m v"], Float[Array, " m"], Scalar]:
     r"""The means with weights $e^{q_i\cdot y_j+\ell_j}$, their log-sums, and the ranges that the grid must
     cover relative to what it covers: up to 1 all is well.
 
     Queries that do not `count` need not lie in the box; what they get means nothing. Without `values` the keys are
-    averaged, which takes one column of masses.
+    averaged, which takes one column of masses. Only the means of the first columns may be `needed`.
     """
     present = jnp.isfinite(log_weights)
     q = Boxed(queries, jnp.ones(queries.shape[0], bool) if counts is None else counts)
@@ -327,12 +341,16 @@ def grid_average(
     else:
         middle = jax.lax.stop_gradient(weights @ values / jnp.where(total > 0, total, 1))
         columns = jnp.concatenate([weights[:, None], weights[:, None] * (values - middle[None])], axis=1)
-    sums, scales = exponential_sums(grid, q, y, columns, values is None)
+    # Many columns go one by one, all of them; the first one is the denominator.
+    first = None if needed is None or columns.shape[1] > SHARED_COLUMNS else needed + 1
+    sums, scales = exponential_sums(grid, q, y, columns, values is None, first)
     some = sums[:, 0] > 0
     safe = jnp.where(some, sums[:, 0], 1)
     means = jnp.where(some[:, None], middle[None] + sums[:, 1:] / safe[:, None], 0)
     logs = jnp.where(some, jnp.log(safe) + scales + top + queries @ y.centre, -jnp.inf)
-    return means, logs, grid_usage(grid, q, y)
+    # Weights that are no numbers have no sums.
+    used = jnp.where(jnp.isnan(log_weights).any(), jnp.inf, grid_usage(grid, q, y))
+    return means, logs, used
 
 
 def grid_usage(grid: Grid, queries: Boxed, keys: Boxed) -> Scalar:

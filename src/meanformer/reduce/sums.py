@@ -22,6 +22,8 @@ from .prune import pruned_average
 Logit = Callable[[Array, Array], Array]
 Averages = tuple[Float[Array, "m v"], Float[Array, " m"]]
 
+# The log-weight of a token without weight that is to lie inside the boxes: it vanishes beside any other.
+WEIGHTLESS = -1e6
 # More far queries than this are folded in blocks of which most are skipped; fewer are not worth an order.
 FEW = 2048
 
@@ -36,9 +38,17 @@ class AbstractSums(eqx.Module):
 
     @abc.abstractmethod
     def average(
-        self, logit: Logit, queries: Float[Array, "m k"], tokens: Tokens, positions: Float[Array, " m"] | None = None
+        self,
+        logit: Logit,
+        queries: Float[Array, "m k"],
+        tokens: Tokens,
+        positions: Float[Array, " m"] | None = None,
+        needed: Int[Array, ""] | None = None,
     ) -> Averages:
-        r"""Means with weights $e^{c(q_i,y_j)+\ell_j}$ and their log-sums; `tokens` has log-weights."""
+        r"""Means with weights $e^{c(q_i,y_j)+\ell_j}$ and their log-sums; `tokens` has log-weights.
+
+        Only the means of the first so many columns of values are `needed`, if it is given: the others may be anything.
+        """
 
     @abc.abstractmethod
     def summed(
@@ -55,19 +65,23 @@ class AbstractSums(eqx.Module):
         """Whether keys are averaged instead of values that are functions of them."""
         return False
 
-    @property
-    def for_potentials(self) -> "AbstractSums":
-        """How Sinkhorn potentials are solved for."""
-        return self
+    def log_weights(self, weights: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The log-weights of tokens that are both asked and asking, as in a Sinkhorn problem."""
+        return log_weights(weights)
 
 
 class Exact(AbstractSums):
     """Every pair of query and token, in blocks."""
 
     def average(
-        self, logit: Logit, queries: Float[Array, "m k"], tokens: Tokens, positions: Float[Array, " m"] | None = None
+        self,
+        logit: Logit,
+        queries: Float[Array, "m k"],
+        tokens: Tokens,
+        positions: Float[Array, " m"] | None = None,
+        needed: Int[Array, ""] | None = None,
     ) -> Averages:
-        return fold_tokens(Average(), logit, queries, tokens, positions)
+        return fold_tokens(Average(), logit, queries, tokens, positions, needed=needed)
 
     def summed(
         self,
@@ -77,30 +91,6 @@ class Exact(AbstractSums):
         positions: Float[Array, " m"] | None = None,
     ) -> Float[Array, "m v"]:
         return fold_tokens(Sum(function), dot, queries, tokens, positions)
-
-
-class ExactWith(AbstractSums):
-    """Exact sums, with the Sinkhorn potentials of other sums: what a sample of queries is checked against."""
-
-    potentials: AbstractSums
-
-    def average(
-        self, logit: Logit, queries: Float[Array, "m k"], tokens: Tokens, positions: Float[Array, " m"] | None = None
-    ) -> Averages:
-        return Exact().average(logit, queries, tokens, positions)
-
-    def summed(
-        self,
-        function: Callable[[Array], Array],
-        queries: Float[Array, "m k"],
-        tokens: Tokens,
-        positions: Float[Array, " m"] | None = None,
-    ) -> Float[Array, "m v"]:
-        return Exact().summed(function, queries, tokens, positions)
-
-    @property
-    def for_potentials(self) -> AbstractSums:
-        return self.potentials
 
 
 class Fast(AbstractSums):
@@ -132,14 +122,23 @@ class Fast(AbstractSums):
     def mixes_keys(self) -> bool:
         return self.of_keys
 
+    def log_weights(self, weights: Float[Array, " n"]) -> Float[Array, " n"]:
+        # The two halves of a Sinkhorn problem are one matrix only on the same boxes: those of all tokens.
+        return jnp.maximum(log_weights(weights), WEIGHTLESS)
+
     def average(
-        self, logit: Logit, queries: Float[Array, "m k"], tokens: Tokens, positions: Float[Array, " m"] | None = None
+        self,
+        logit: Logit,
+        queries: Float[Array, "m k"],
+        tokens: Tokens,
+        positions: Float[Array, " m"] | None = None,
+        needed: Int[Array, ""] | None = None,
     ) -> Averages:
         if queries.shape[1] > LARGEST_DIMENSION or logit not in (dot, minus_squared_distance):
             return Exact().average(logit, queries, tokens, positions)
         if queries.dtype != _wide():  # the floating-point range is what limits a grid
             wide = cast((queries, tokens, positions), _wide())
-            return cast(self.average(logit, *wide), queries.dtype)
+            return cast(self.average(logit, *wide, needed), queries.dtype)
         if positions is not None:
             if not self.prefix or self.grid is None or positions.shape[0] != tokens.keys.shape[0]:
                 return Exact().average(logit, queries, tokens, positions)
@@ -148,17 +147,19 @@ class Fast(AbstractSums):
             return _or_nan(mean, total, used)
         if self.grid is None:
             return pruned_average(logit, queries, tokens, self.tolerance)[:2]
-        return self._gridded(logit, queries, tokens, self.grid)
+        return self._gridded(logit, queries, tokens, self.grid, needed)
 
-    def _gridded(self, logit: Logit, queries: Float[Array, "m k"], tokens: Tokens, grid: Grid) -> Averages:
+    def _gridded(
+        self, logit: Logit, queries: Float[Array, "m k"], tokens: Tokens, grid: Grid, needed: Array | None
+    ) -> Averages:
         """The grid for what is inside, exact sums for what is far, and the two together."""
         q, y, logs = as_dot(logit, queries, tokens)
-        core, far_keys = outermost(y, jnp.isfinite(logs), min(self.far_keys, y.shape[0]))
+        core, far_keys = outermost(y, logs != -jnp.inf, min(self.far_keys, y.shape[0]))
         inside, far_queries = outermost(q, jnp.ones(q.shape[0], bool), min(self.far_queries, q.shape[0]))
         logs = jnp.where(core, logs, -jnp.inf)
         if self.labels is None:
             values = None if tokens.values is tokens.keys else tokens.values
-            mean, total, used = grid_average(grid, q, y, logs, values, inside)
+            mean, total, used = grid_average(grid, q, y, logs, values, inside, needed)
         else:
             mean, total, used = self._grouped(grid, q, y, logs, tokens.values, inside)
         if logit is minus_squared_distance:

@@ -148,4 +148,16 @@ MUTANTS = [
         ),
         tests=f"{SOLVER}::test_early_stop_is_reported_and_rows_are_probabilities",
     ),
+    mutant(
+        "sinkhorn_not_watched",
+        "a run forgets a Sinkhorn problem that was not solved",
+        ("attention/solved.py:Watch.after", replace("self.solved & found.solved", "self.solved")),
+        tests="tests/flows/test_flow_outcomes.py",
+    ),
+    mutant(
+        "sinkhorn_without_ladder",
+        "hard Sinkhorn problems are not solved down a ladder of temperatures",
+        ("attention/iteration.py:Machine.decide", replace("last & ~(best <= tol)", "last & ~last")),
+        tests=f"{SOLVER}",
+    ),
 ]

@@ -45,6 +45,7 @@ def _member(cls: type, name: str) -> str:
     part = inspect.getattr_static(cls, name, None)
     if isinstance(part, (classmethod, staticmethod)):
         return f"{_arguments(getattr(cls, name))}`: {_words(part)}"
+    part = getattr(part, "__func__", part)
     if inspect.isfunction(part):
         return f"{_arguments(part, bound=True)}`: {_words(part)}"
     if isinstance(part, property):

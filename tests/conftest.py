@@ -23,6 +23,8 @@ import hypothesis
 import jax
 import pytest
 
+from nightly import waits
+
 # Tracing makes very many objects and little garbage: to look for it after each 700 of them takes 3 to 5 % of the time.
 gc.set_threshold(50_000, 10, 10)
 
@@ -42,6 +44,13 @@ hypothesis.settings.load_profile("meanformer")
 
 # Each compiled program maps some memory, and a process has 65,530 maps by default on Linux: beyond, it crashes.
 MOST_MAPS = 20_000
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if waits(item.nodeid):
+            item.add_marker("nightly")
 
 
 @pytest.fixture(autouse=True, scope="module")

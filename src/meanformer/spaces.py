@@ -10,6 +10,7 @@ import numpy as np
 from . import _checks as checks
 from . import _draws as draws
 from ._types import Key, Points, Scalar, is_traced
+from ._warm import light
 
 
 class AbstractSpace(eqx.Module):
@@ -46,6 +47,7 @@ class AbstractSpace(eqx.Module):
         """The nearest points of the space, shape `(n, d)`."""
 
     @abc.abstractmethod
+    @light
     def check(self, points: Points) -> None:
         """Refuse tokens that are not in the space; called once, before a run."""
 
@@ -76,6 +78,7 @@ class Euclidean(AbstractSpace):
     def retract(self, x: Points) -> Points:
         return x
 
+    @light
     def check(self, points: Points) -> None:
         pass
 
@@ -123,6 +126,7 @@ class Sphere(AbstractSpace):
         n = checks.draws(n, d, key)
         return jnp.asarray(draws.host(self.radius) * draws.directions(key, (n, d), self.radius.dtype))
 
+    @light
     def check(self, points: Points) -> None:
         if is_traced(points, self.radius):
             return

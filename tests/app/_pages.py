@@ -185,9 +185,8 @@ def is_last(answers: Answers) -> bool:
 
 
 @contextlib.contextmanager
-def started(folder: Path, *arguments: str, port: int = 0, cache: Path | None = None, **extra: str) -> Iterator[Server]:
+def started(folder: Path, *arguments: str, port: int = 0, **extra: str) -> Iterator[Server]:
     """A server with its own folder, until the block ends; `extra` goes into its environment."""
-    # As on a machine that is new, but the workers of one session of tests share what they compile.
     environment = os.environ | {"PYTHONUNBUFFERED": "1", **extra}
     command = [sys.executable, "-m", "meanformer", "explore", *arguments]
     command += ["--port", str(port), "--no-browser", "--token", TOKEN]

@@ -1,8 +1,6 @@
 """One server and one browser for all tests of the explorer that leave them as they were."""
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,18 +9,9 @@ from app._pages import SMALL, Page, Server, started
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory) -> Path:
-    """Where all servers of the tests, also those of other workers of pytest, keep what they compile."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "explorer-compiled"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory, compiled) -> Iterator[Server]:
+def server(tmp_path_factory) -> Iterator[Server]:
     """A server for tests that leave it as it was; it has answered a run."""
-    with started(tmp_path_factory.mktemp("explorer"), "--workers", "1", cache=compiled) as running:
+    with started(tmp_path_factory.mktemp("explorer"), "--workers", "1") as running:
         with running.page() as page:
             page.run(SMALL)
         yield running

@@ -90,31 +90,32 @@ def finished(view, name: str) -> None:
     expect(view.page.locator("#status")).to_contain_text(words[name], timeout=1000 * PATIENCE)
 
 
-def test_everything_is_reached_by_tab_and_seen(opened, server):
+@pytest.mark.parametrize(
+    "name", ["density", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("tokens", "gaussian", "sides"))]
+)
+def test_everything_is_reached_by_tab_and_seen(opened, server, name):
     view = opened(everywhere(server))
-    for name in VIEWS:
-        view.show(name)
-        finished(view, name)
-        count = view.ask(STOPS)
-        assert count > 20
-        reached, unseen = set(), []
-        view.page.locator("#skip").focus()
-        for key in ("Tab", "Shift+Tab"):  # rings are for those who use keys
-            view.page.keyboard.press(key)
-        for _ in range(count):
-            at = view.ask(FOCUSED)
-            reached.add(at["stop"])
-            if not at["seen"]:
-                unseen.append(at["words"])
-            view.page.keyboard.press("Tab")
-        missing = view.ask(
-            "(got) => [...document.querySelectorAll('[data-stop]')]"
-            ".filter((part) => !got.includes(part.dataset.stop)).map((part) => part.outerHTML.slice(0, 120))",
-            list(reached),
-        )
-        assert missing == [], name
-        assert unseen == [], name
-        view.ask("() => document.querySelectorAll('[data-stop]').forEach((part) => delete part.dataset.stop)")
+    view.show(name)
+    finished(view, name)
+    count = view.ask(STOPS)
+    assert count > 20
+    reached, unseen = set(), []
+    view.page.locator("#skip").focus()
+    for key in ("Tab", "Shift+Tab"):  # rings are for those who use keys
+        view.page.keyboard.press(key)
+    for _ in range(count):
+        at = view.ask(FOCUSED)
+        reached.add(at["stop"])
+        if not at["seen"]:
+            unseen.append(at["words"])
+        view.page.keyboard.press("Tab")
+    missing = view.ask(
+        "(got) => [...document.querySelectorAll('[data-stop]')]"
+        ".filter((part) => !got.includes(part.dataset.stop)).map((part) => part.outerHTML.slice(0, 120))",
+        list(reached),
+    )
+    assert missing == []
+    assert unseen == []
 
 
 def test_keys_play_and_step(opened, server):
@@ -147,9 +148,11 @@ def test_keys_play_and_step(opened, server):
     expect(view.page.locator("#help")).to_be_hidden()
 
 
-def test_everything_has_a_name(opened, server):
-    """As the browser tells it to a screen reader."""
-    view = opened(everywhere(server))
+def test_all_can_be_read(opened, server):
+    """In each view everything has a name, as the browser tells it to a screen reader; texts have contrast, light and
+    dark; and zoomed to 200 %, which is a window of half the width, nothing is wider than the window.
+    """
+    view, narrow = opened(everywhere(server)), {"width": DESKTOP["width"] // 4, "height": 700}
     tree = view.page.context.new_cdp_session(view.page)
     for name in VIEWS:
         view.show(name)
@@ -158,20 +161,21 @@ def test_everything_has_a_name(opened, server):
         parts = [(n["role"]["value"], n.get("name", {}).get("value", "").strip()) for n in nodes]
         assert sum(role in ROLES for role, _ in parts) > 20
         assert [part for part in parts if part[0] in ROLES and not part[1]] == [], name
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_texts_have_contrast(browser, server, scheme):
-    with visit(browser, server, color_scheme=scheme) as opened:
-        view = opened(everywhere(server))
+    for scheme in ("light", "dark"):
+        view.page.emulate_media(color_scheme=scheme)
         for name in VIEWS:
             view.show(name)
-            finished(view, name)
-            assert view.ask(PALE) == [], name
+            assert view.ask(PALE) == [], (scheme, name)
         view.page.locator("#help-button").click()
-        assert view.ask(PALE) == []
+        assert view.ask(PALE) == [], scheme
+        view.page.keyboard.press("Escape")
+    view.page.set_viewport_size(narrow)
+    for name in VIEWS:
+        view.show(name)
+        assert view.ask("() => document.documentElement.scrollWidth") <= narrow["width"], name
 
 
+@pytest.mark.nightly
 def test_a_phone(browser, server):
     """Nothing is wider than the screen, and what is on it can be used with a finger."""
     with visit(browser, server, viewport=PHONE, has_touch=True, is_mobile=True, device_scale_factor=2) as opened:
@@ -197,12 +201,3 @@ def test_a_phone(browser, server):
         box = view.page.locator("#help").bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= PHONE["width"]
-
-
-def test_a_narrow_window_and_large_letters(browser, server):
-    """Zoomed to 200 %, the page is a window of half the width."""
-    with visit(browser, server, viewport={"width": DESKTOP["width"] // 4, "height": 700}) as opened:
-        view = opened(everywhere(server))
-        for name in VIEWS:
-            view.show(name)
-            assert view.ask("() => document.documentElement.scrollWidth") <= DESKTOP["width"] // 4, name

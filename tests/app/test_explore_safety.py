@@ -109,9 +109,10 @@ def test_words_of_others_stay_words(opened, server):
     assert view.page.locator("img").count() == 0
 
 
-def test_a_lost_server_is_told_and_found_again(browser, compiled, tmp_path: Path):
+@pytest.mark.nightly
+def test_a_lost_server_is_told_and_found_again(browser, tmp_path: Path):
     """The page says so, tries again, and runs what was changed meanwhile."""
-    with started(tmp_path, "--workers", "1", cache=compiled) as first, visit(browser, first) as opened:
+    with started(tmp_path, "--workers", "1") as first, visit(browser, first) as opened:
         view = opened(tokens(first))
         view.ran()
         before = view.points(-1)
@@ -122,7 +123,7 @@ def test_a_lost_server_is_told_and_found_again(browser, compiled, tmp_path: Path
         view.find("scrub").press("End")
         expect(view.find("time")).to_have_text("t = 1.00 of 1")
         view.type("tau", "3")
-        with started(tmp_path, "--workers", "1", port=first.port, cache=compiled):
+        with started(tmp_path, "--workers", "1", port=first.port):
             expect(view.page.locator("#connection")).to_have_text("Connected")
             view.ran()
             assert view.points(-1) != before

@@ -166,9 +166,9 @@ def test_a_hundred_odd_messages(server):
 
 
 @pytest.mark.nightly
-def test_a_thousand_odd_messages(tmp_path, compiled):
+def test_a_thousand_odd_messages(tmp_path):
     pytest.importorskip("resource", reason="looks at memory as Linux shows it")
-    with started(tmp_path, "--workers", "1", cache=compiled) as server, server.page() as page:
+    with started(tmp_path, "--workers", "1") as server, server.page() as page:
         heard, sizes = settled(page), []
         sent = messages(seed=9, count=COUNT)
         for part in (sent[: COUNT // 2], sent[COUNT // 2 :], sent[-COUNT // 4 :]):

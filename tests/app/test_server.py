@@ -292,9 +292,9 @@ def gone(pid: int) -> bool:
 
 
 @pytest.fixture
-def own(tmp_path, compiled):
+def own(tmp_path):
     """A server for a test that does not leave it as it was."""
-    with started(tmp_path, "--workers", "1", cache=compiled) as running:
+    with started(tmp_path, "--workers", "1") as running:
         assert wait_until(running.workers)
         yield running
 
@@ -336,13 +336,15 @@ def test_a_worker_that_is_killed_is_told_of_and_replaced(server):
         assert last["say"] == "failed"
         assert "worker process ended" in last["words"]
         assert page.run(SMALL).one("end")["outcome"]["kind"] == "REACHED"
+        # The one that had nothing to do is replaced too, before it is needed.
+        assert "softmax" in page.ask("toml", "toml", experiment=SMALL).one("toml")["text"]
         assert not set(server.workers()) & set(before)
 
 
 @linux
-def test_nobody_asking_for_a_while_ends_the_server(tmp_path, compiled):
+def test_nobody_asking_for_a_while_ends_the_server(tmp_path):
     few = ("--workers", "1", "--idle", "0.1")  # six seconds
-    with started(tmp_path, *few, cache=compiled) as running, running.page() as page:
+    with started(tmp_path, *few) as running, running.page() as page:
         for _ in range(9):  # what asks keeps it
             time.sleep(1)
             page.send("cancel")

@@ -9,7 +9,7 @@ from _cases import cloud, weights
 
 import meanformer as mf
 from meanformer._programs.call import Program
-from meanformer.flows.methods import TABLES, Rosenbrock, RungeKutta
+from meanformer.flows.methods import TABLES, Known, Rosenbrock, RungeKutta
 from meanformer.flows.padding import padded_size
 from meanformer.flows.stepping import advance
 
@@ -74,8 +74,12 @@ def test_orders(method, order: int, inside: int) -> None:
     # y' = y (1 + cos t) has the solution exp(t + sin t); one step has an error of one order more.
     def error(h: float, share: float) -> float:
         t = jnp.asarray(0.3)
-        known = jnp.asarray([1 + jnp.cos(t)])
-        step = method.step(lambda t, y: y * (1 + jnp.cos(t)), t, jnp.ones(1), jnp.asarray(h), known, jnp.asarray(False))
+        known = Known(jnp.asarray([1 + jnp.cos(t)]), None)
+
+        def velocity(t, y, watch):
+            return y * (1 + jnp.cos(t)), watch
+
+        step = method.step(velocity, t, jnp.ones(1), jnp.asarray(h), known, jnp.asarray(False))
         end = 0.3 + share * h
         exact = np.exp(end + np.sin(end) - 0.3 - np.sin(0.3))
         found = step.y if share == 1 else step.inside(jnp.asarray(share))

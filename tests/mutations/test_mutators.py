@@ -11,7 +11,9 @@ import pytest
 from mutations.__main__ import known, state
 from mutations.mutants import PARTS
 from mutations.mutators import NotApplicable, apply, assign, drop, replace, returns
+from nightly import WAITING, waits
 
+TESTS = Path(__file__).parents[1]
 MUTANTS = [mutant for part in PARTS.values() for mutant in part]
 SOURCE = """
 LIMIT = 3
@@ -89,6 +91,20 @@ def test_each_mutant_can_be_made_and_names_tests_that_exist(mutant):
         assert not name or re.search(rf"^def {name.partition('[')[0]}\(", source, re.MULTILINE), test
 
 
+def test_what_a_mutant_names_does_not_wait_for_the_night():
+    """Of a test with many cases some may wait: those by day must be enough."""
+    named = {test for mutant in MUTANTS for test in mutant.tests}
+    assert [test for test in sorted(named) if waits(test)] == []
+
+
+def test_what_waits_for_the_night_exists():
+    for file, names in WAITING.items():
+        source = (TESTS / file).read_text(encoding="utf-8")
+        for name in names:
+            assert f"def {name.partition('[')[0]}(" in source, f"{file}::{name}"
+
+
+@pytest.mark.nightly
 def test_a_mistake_reaches_the_tests(tmp_path):
     """The whole way: a process that imports the mistake, a test that fails, a verdict that says so and is kept."""
     kept = tmp_path / "verdicts.jsonl"

@@ -45,7 +45,14 @@ def expected(kind: str) -> set[str]:
     return TOKENS if kind in ATTENTION else TOKENS - {"attention"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# One of each sort; those that differ in a number are drawn at night.
+FIRST = ("tokens in dimension 2", "one token", "causal", "sample", "lost", "Gaussian in dimension 2")
+FIRST += ("density in dimension 1", "density with positions")
+
+
+@pytest.mark.parametrize(
+    "kind", [*FIRST, *(pytest.param(kind, marks=pytest.mark.nightly) for kind in KINDS if kind not in FIRST)]
+)
 def test_every_figure_that_fits_is_drawn(kind, tmp_path):
     said = []
     skipped = {"claims"} if kind in ATTENTION + WITHOUT or "tokens" not in str(run(kind)) else {"claims", "attention"}

@@ -31,6 +31,7 @@ MOST_RUNNING = 8 * 2**30
 """A worker that grows beyond this is ended in the middle of its job."""
 COMMAND = (sys.executable, "-m", "meanformer.app.worker")
 RECORD = struct.Struct("<cI")
+NOT_STARTED = "The computation cannot be started; the terminal says why."
 
 Deliver = Callable[[str | bytes], Awaitable[None]]
 
@@ -209,7 +210,11 @@ class Pool:
     async def _serve(self, worker: Worker, job: Job) -> None:
         """One job; then the worker is idle again, as a new process where the old one has ended."""
         try:
-            await self._do(worker, job)
+            # A process that ended while it was idle has lost nothing: a new one does the job.
+            if worker.alive or await self._started(worker):
+                await self._do(worker, job)
+            else:
+                await _quietly(job.tell(say="failed", words=NOT_STARTED))
         except Exception:  # a fault of ours: the job is lost, and not the worker
             traceback.print_exc()
             await worker.end()
@@ -228,8 +233,7 @@ class Pool:
     async def _renew(self, worker: Worker) -> None:
         while not await self._started(worker):  # not again at once
             while self.queue and not self.idle and not self.running:  # nobody else works either
-                words = "The computation cannot be started; the terminal says why."
-                await _quietly(self.queue.popleft().tell(say="failed", words=words))
+                await _quietly(self.queue.popleft().tell(say="failed", words=NOT_STARTED))
             await asyncio.sleep(5)
         self._rest(worker)
 

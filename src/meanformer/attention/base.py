@@ -22,6 +22,7 @@ from ..measures.cloud import PointCloud, check_range
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from .closure import Closure, check_closure, closure_of, refuse_closure
+from .fit import masked, outputs
 from .lipschitz import Lipschitz
 from .view import Term, View, as_cloud, compose, one
 
@@ -155,6 +156,8 @@ class AbstractLeaf(AbstractField):
     r"""Whether $G$ depends on the mean, so that the covariance does not move on its own."""
     saturates: ClassVar[bool] = False
     r"""Whether $G$ stops growing with $\Sigma$, in some directions at least: growth may slow down late."""
+    normed: ClassVar[bool] = False
+    """Whether it is a field inside a normalisation, `AbstractNormed`."""
 
     @property
     @abc.abstractmethod
@@ -203,6 +206,7 @@ class AbstractNormed(AbstractLeaf):
 
     field: eqx.AbstractVar[AbstractField]
     norm: eqx.AbstractVar[Any]
+    normed: ClassVar[bool] = True
 
     @abc.abstractmethod
     def inside(self, mu: PointCloud, x: Queries) -> tuple[PointCloud, Queries]:
@@ -300,7 +304,7 @@ def check_field(field: Any, mu: Any, t: Scalar, where: str = "") -> None:
             )
         for term in field.terms(t):
             check_closure(term)
-        _outputs(field, mu, t, where)
+        outputs(field, mu, t, where)
         return
     if not isinstance(mu, (PointCloud, Density)):
         checks.refuse(
@@ -316,75 +320,15 @@ def check_field(field: Any, mu: Any, t: Scalar, where: str = "") -> None:
             expected="shape (n, d)",
             remedy="use jax.vmap over a batch of clouds",
         )
-    if mu.positions is None and _masked(field, t):
+    if mu.positions is None and masked(field, t):
         View(None, causal=True).query_positions(mu)
-    _outputs(field, mu, t, where)
-
-
-def _masked(field: AbstractField, t: Scalar) -> bool:
-    """Whether some part of the field is masked."""
-    return any(
-        term.causal or (isinstance(term.leaf, AbstractNormed) and _masked(term.leaf.field, t))
-        for term in field.terms(t)
-    )
-
-
-def _outputs(field: AbstractField, mu: PointCloud | Gaussian | Density, t: Scalar, where: str) -> list[tuple[str, int]]:
-    """The name of each leaf and the dimension of what it gives; refuses a leaf that does not take what it is given."""
-    outputs = []
-    for term in field.terms(t):
-        name = type(term.leaf).__name__ + where
-        if isinstance(term.leaf, AbstractNormed):
-            _check_gains(term.leaf.norm, mu, name)
-            inner = _outputs(term.leaf.field, mu, t, where)
-            if not inner:
-                continue
-            out = inner[0][1]
-        elif term.leaf.dimensions is None:
-            continue
-        else:
-            out, into = term.leaf.dimensions
-            if into != mu.d:
-                checks.refuse(
-                    f"{name} does not fit the tokens",
-                    got=f"matrices for dimension {into}, tokens of dimension {mu.d}",
-                    expected="one dimension d for the matrices and the tokens",
-                    remedy=f"give matrices with {mu.d} columns (for attention: Q, K and V)",
-                )
-        if term.left.ndim == 2 and term.left.shape[1] != out:
-            checks.refuse(
-                f"W does not take what {name} gives",
-                got=f"W of shape {term.left.shape}, vectors of dimension {out}",
-                expected=f"W of shape (d, {out})",
-                remedy="transpose W, or slice it by columns",
-            )
-        outputs.append((name, term.left.shape[0] if term.left.ndim == 2 else out))
-    if len({out for _, out in outputs}) > 1:
-        checks.refuse(
-            "the parts of a field give vectors of different dimension" + where,
-            got=", ".join(f"{name}: {out}" for name, out in outputs),
-            expected="one dimension",
-            remedy="bring heads to one dimension with MultiHead(heads, W=[...]), W of shape (d, v)",
-        )
-    return outputs
-
-
-def _check_gains(norm: Any, mu: PointCloud | Gaussian | Density, name: str) -> None:
-    for gain in ("scale", "bias"):
-        vector = getattr(norm, gain, None)
-        if vector is not None and vector.shape[0] != mu.d:
-            checks.refuse(
-                f"the {gain} of {type(norm).__name__} does not fit the tokens",
-                got=f"length {vector.shape[0]} in {name}, tokens of dimension {mu.d}",
-                expected=f"length {mu.d}",
-                remedy=f"give one {gain} per coordinate",
-            )
+    outputs(field, mu, t, where)
 
 
 def check_square(field: Any, mu: Any, t: Scalar, where: str = "") -> None:
     """Refuse a field whose values are not velocities of the tokens."""
     check_field(field, mu, t, where)
-    for name, out in _outputs(field, mu, t, where):
+    for name, out in outputs(field, mu, t, where):
         if out != mu.d:
             checks.refuse(
                 f"{name} gives no velocity of the tokens",
@@ -409,6 +353,6 @@ def _checked_queries(field: Any, mu: PointCloud, x: Any, t: Any, s: Any) -> tupl
         )
     if s is not None:
         s = check_range(checks.vector(s, "s", x.shape[0], ", one position per query"), "s")
-    if _masked(field, t):
+    if masked(field, t):
         View(s, causal=True).query_positions(mu)
     return x, t, s

@@ -102,12 +102,14 @@ def test_equal_numbers_of_other_types_are_other_programs():
 
 def test_weak_types_are_kept_apart():
     f = new_program(lambda x, s: x.astype(np.float32) * s)
-    assert f(X, jnp.asarray(2.0)).dtype == np.float32  # weak
     with jax.numpy_dtype_promotion("standard"):
+        assert f(X, jnp.asarray(2.0)).dtype == np.float32  # weak
         assert f(X, jnp.asarray(2.0, np.float64)).dtype == np.float64
 
 
-def test_the_configuration_of_jax_is_part_of_the_key():
+def test_the_configuration_of_jax_is_part_of_the_key(plus):
+    with jax.default_matmul_precision("float32"):  # the same arrays, another program
+        assert kept(plus, X) == 1
     f = new_program(lambda x: x + 1)
     assert f(X).dtype == np.float64
     with jax.enable_x64(False):
@@ -224,6 +226,63 @@ def test_numbers_that_python_must_know_are_constants():
 
     for _ in range(2):
         assert [bool(f(Pair(X, 0 * X, ""), 1, above(level))[2]) for level in (0.5, 2.0, 5.0)] == [False, True, False]
+
+
+def test_a_function_may_ask_what_it_was_given():
+    """As an argument of the program a captured number would be something else."""
+    f, r = new_program(), 2.0
+    assert float(f(Pair(X, 0 * X, ""), 1, lambda x: r if isinstance(r, float) else -1.0)[2]) == 2.0
+
+    def tried(x):
+        try:
+            return float(r)
+        except TypeError:
+            return -1.0
+
+    assert float(f(Pair(X, 0 * X, ""), 1, tried)[2]) == 2.0
+
+
+def test_an_error_of_a_jitted_function_is_raised():
+    r = 2.0
+    f = new_program()
+    assert (f(Pair(X, 0 * X, ""), 1, jax.jit(lambda x: x * r if r > 1 else x))[2] == 2 * X).all()
+    with pytest.raises(TypeError, match="incompatible shapes"):
+        f(Pair(X, 0 * X, ""), 1, jax.jit(lambda x: r * x + jnp.zeros(X.size + 1)))
+
+
+def test_what_reads_the_world_is_read_again(folder, tmp_path, monkeypatch):
+    """Surroundings, files and clocks: a function of the same code that reads them is another one, and not kept."""
+    f, file = new_program(), tmp_path / "level.txt"
+    sources = ["float(os.environ['LEVEL'])", "float(np.loadtxt(file))", "float(Path(file).read_text())"]
+    for level in (1.0, 5.0):
+        monkeypatch.setenv("LEVEL", str(level))
+        file.write_text(str(level))
+        for source in sources:
+            g = eval(f"lambda x: {source} + 0 * x.sum()", {"os": os, "np": np, "Path": Path, "file": str(file)})
+            assert float(f(Pair(X, 0 * X, ""), 1, g)[2]) == level
+    assert not list(folder.glob("*")) if folder.exists() else True
+
+
+def test_a_file_named_as_a_module_of_python_is_not_trusted(tmp_path, monkeypatch):
+    (tmp_path / "profile.py").write_text("K = 2.0\n")
+    assert identity.library_name(functools.reduce) and identity.library_name(json)
+    monkeypatch.delitem(sys.modules, "profile", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    identity._trusted.cache_clear()
+    import profile
+
+    assert identity.library_name(profile) is None
+    monkeypatch.delitem(sys.modules, "profile")
+    identity._trusted.cache_clear()
+
+
+def test_sources_that_changed_since_they_were_imported_keep_nothing(plus, folder, monkeypatch):
+    monkeypatch.setattr(executable, "_IMPORTED", 0.0)
+    executable._environment.cache_clear()
+    before = set(folder.iterdir())
+    assert kept(plus, X) == 1 and kept(plus, X) == 1 and set(folder.iterdir()) == before
+    monkeypatch.undo()
+    executable._environment.cache_clear()
 
 
 @pytest.mark.parametrize("kind", ["list", "dict", "array", "object", "class", "module", "global"])
@@ -388,9 +447,10 @@ def test_versions_sources_and_processor(plus, monkeypatch):
         monkeypatch.setattr(executable, "_beside_jax", lambda other=other: other)
         executable._environment.cache_clear()
         assert kept(plus, X) == 1 and kept(plus, X) == 0
-    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
-    executable._environment.cache_clear()
-    assert kept(plus, X) == 1 and kept(plus, X) == 0
+    for name, value in (("XLA_FLAGS", "--xla_cpu_enable_fast_math=false"), ("EQX_ON_ERROR", "nan")):
+        monkeypatch.setenv(name, value)
+        executable._environment.cache_clear()
+        assert kept(plus, X) == 1 and kept(plus, X) == 0
     monkeypatch.undo()
     executable._environment.cache_clear()
 
@@ -540,6 +600,7 @@ def test_folders_of_the_platforms():
     home = Path.home()
     assert store.folder({}, "linux") == home / ".cache" / "meanformer" / "programs"
     assert store.folder({"XDG_CACHE_HOME": "/here"}, "linux") == Path("/here/meanformer/programs")
+    assert store.folder({"XDG_CACHE_HOME": "here"}, "linux") == store.folder({}, "linux")
     assert store.folder({"XDG_CACHE_HOME": "/here"}, "darwin") == home / "Library/Caches/meanformer/programs"
     assert store.folder({"LOCALAPPDATA": "/there"}, "win32") == Path("/there/meanformer/programs")
     assert store.folder({"MEANFORMER_CACHE_DIR": "/mine"}, "linux") == Path("/mine")

@@ -90,9 +90,7 @@ def finished(view, name: str) -> None:
     expect(view.page.locator("#status")).to_contain_text(words[name], timeout=1000 * PATIENCE)
 
 
-@pytest.mark.parametrize(
-    "name", ["density", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("tokens", "gaussian", "sides"))]
-)
+@pytest.mark.parametrize("name", VIEWS)
 def test_everything_is_reached_by_tab_and_seen(opened, server, name):
     view = opened(everywhere(server))
     view.show(name)
@@ -175,7 +173,6 @@ def test_all_can_be_read(opened, server):
         assert view.ask("() => document.documentElement.scrollWidth") <= narrow["width"], name
 
 
-@pytest.mark.nightly
 def test_a_phone(browser, server):
     """Nothing is wider than the screen, and what is on it can be used with a finger."""
     with visit(browser, server, viewport=PHONE, has_touch=True, is_mobile=True, device_scale_factor=2) as opened:

@@ -154,7 +154,6 @@ def test_a_picture_is_saved(opened, server):
     assert (picture.max(-1) - picture.min(-1) > 60).sum() > 300
 
 
-@pytest.mark.nightly
 def test_a_film_is_saved(opened, server):
     view = opened(tokens(server))
     view.ran()

@@ -109,7 +109,6 @@ def test_words_of_others_stay_words(opened, server):
     assert view.page.locator("img").count() == 0
 
 
-@pytest.mark.nightly
 def test_a_lost_server_is_told_and_found_again(browser, tmp_path: Path):
     """The page says so, tries again, and runs what was changed meanwhile."""
     with started(tmp_path, "--workers", "1") as first, visit(browser, first) as opened:

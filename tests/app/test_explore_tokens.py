@@ -229,7 +229,7 @@ def test_blow_up_is_told_in_words(opened, server):
     assert 1 < ended["count"] < 101
 
 
-@pytest.mark.parametrize("name, d", [pytest.param("leaders", 1, marks=pytest.mark.nightly), ("polytope", 3)])
+@pytest.mark.parametrize("name, d", [("leaders", 1), ("polytope", 3)])
 def test_presets_of_other_dimensions(opened, server, name, d):
     view = opened(tokens(server))
     view.preset(name)
@@ -252,7 +252,6 @@ def test_presets_of_other_dimensions(opened, server, name, d):
     expect(view.find("preset")).to_have_value("")
 
 
-@pytest.mark.nightly
 def test_five_thousand_tokens(opened, server):
     view = opened(tokens(server, small(flow={"t1": 0.05}, save={"times": 3})))
     view.ran()

@@ -144,3 +144,12 @@ def test_potentials_are_differentiable():
     # OT = min sum pi_ij (-(B x_i) . x_j) + KL: only the explicit dependence on the points is differentiated.
     envelope = -(plan @ X @ B + plan.T @ X @ B.T)
     assert error(jax.grad(transport_cost)(jnp.asarray(X)), envelope) < 1e-9
+
+
+def test_logits_beyond_their_dtype_are_not_called_solved():
+    """Far from the origin, in single precision, the rounding of the logits is larger than what they say."""
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    I = np.eye(2, dtype=np.float32)
+    for offset, solved in ((0.0, True), (1000.0, False)):
+        found = mf.Sinkhorn(I, I, I, np.float32(0.1)).potentials(mf.PointCloud((X + offset).astype(np.float32)))
+        assert bool(found.converged) == solved and (float(found.error) < 1e-5) == solved

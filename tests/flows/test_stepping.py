@@ -9,9 +9,13 @@ from _cases import cloud, weights
 
 import meanformer as mf
 from meanformer._programs.call import Program
+from meanformer.flows.frames import ORIGINAL
+from meanformer.flows.journal import AbstractJournal
 from meanformer.flows.methods import TABLES, Known, Rosenbrock, RungeKutta
+from meanformer.flows.observe import Observer
 from meanformer.flows.padding import padded_size
-from meanformer.flows.stepping import advance
+from meanformer.flows.particles import ParticleSystem
+from meanformer.flows.stepping import Asked, Control, Span, advance
 
 Q, K, V = weights(70)
 FIELD = mf.Softmax(Q, K, V)
@@ -163,3 +167,70 @@ def test_rules_with_the_same_code_share_a_program() -> None:
     before = compiled()
     ends = [run(level).outcome.kind for level in (1e4, 1e5, 1e-3)]
     assert compiled() == before and ends == ["REACHED", "REACHED", "STOPPED"]
+
+
+def test_steps_of_float32_fill_the_time_and_no_more() -> None:
+    start = mf.PointCloud(np.ones((2, 1), np.float32))
+    for step, count in ((0.01, 100), (0.02, 50), (0.25, 4)):
+        run = mf.flow(mf.Affine(np.eye(1, dtype=np.float32)), start, 1.0, solver="euler", step=step, save=2)
+        assert run.times.dtype == np.float32 and run.stats["steps"] == count
+        assert float(run.final.points[0, 0]) == pytest.approx((1 + step) ** count, rel=1e-4)
+
+
+def test_a_velocity_that_is_no_number_leaves_the_state() -> None:
+    """A root of a negative number in the middle of a run: the last state is that of the last good step."""
+    field = mf.Scheduled(lambda t: mf.Affine(jnp.sqrt(0.5 - t) * jnp.eye(1)))
+    run = mf.flow(field, mf.PointCloud(np.ones((2, 1))), 1.0, save=2)
+    assert run.outcome.kind in ("NOT_FINITE", "STEP_TOO_SMALL") and 0.3 < float(run.outcome.time) <= 0.5
+    exact = np.exp((0.5**1.5 - (0.5 - float(run.outcome.time)) ** 1.5) * 2 / 3)
+    np.testing.assert_allclose(run.final.points[0, 0], exact, rtol=1e-5)
+    # A segment that begins there ends with the state that it was given.
+    system = ParticleSystem(field, mf.PointCloud(np.ones((2, 1))), mf.Euclidean(), ORIGINAL)
+    now, end, rtol, atol = (jnp.asarray(number) for number in (0.6, 1.0, 1e-6, 1e-9))
+    span = Span(now, end, jnp.asarray(0.01), jnp.asarray(64), jnp.asarray([0.6, 1.0]), jnp.asarray(0))
+    asked = Asked((), Observer(None, {}), False)
+    segment = advance(system, RungeKutta("tsit5"), Control(rtol, atol, None), asked, system.start(), span)
+    assert segment.ending == mf.Ending.NOT_FINITE and segment.t == now and (segment.y == 1).all()
+
+
+def test_rows_of_segments_do_not_keep_each_other() -> None:
+    """A run of many segments holds the rows that it saved, and not the room for all rows once for each segment."""
+    kept = []
+
+    class Journal(AbstractJournal):
+        def begin(self, verb, field, measure, options):
+            return None
+
+        def resume(self, shell, state, row=None):
+            return None
+
+        def keep(self, rows, state, note):
+            kept.extend(rows)
+
+        def finish(self, run):
+            pass
+
+    mf.flow(FIELD, cloud(5), 1.0, solver="euler", step=1e-3, journal=Journal())
+    blocks = {id(block): block for block in (row[0][0].base for _, row in kept) if block is not None}
+    assert len(kept) == 101 and sum(block.nbytes for block in blocks.values()) < 3 * 101 * kept[0][1][0][0].nbytes
+
+
+class Turning(mf.AbstractField):
+    """A kind of a user that depends on time, and does not say so."""
+
+    Q: jax.Array
+
+    def at(self, t):
+        return mf.Softmax(self.Q, self.Q, jnp.cos(3 * t) * jnp.eye(3))
+
+    def evaluate(self, mu, x, t, view):
+        return self.at(t).evaluate(mu, x, t, view)
+
+    def terms(self, t):
+        return self.at(t).terms(t)
+
+
+def test_the_rescaled_frame_of_a_field_that_moves() -> None:
+    plain = mf.flow(Turning(jnp.eye(3)), cloud(6), 1.0, rtol=1e-9)
+    frame = mf.flow(Turning(jnp.eye(3)), cloud(6), 1.0, rtol=1e-9, frame=mf.Rescaled()).original()
+    np.testing.assert_allclose(frame.final.points, plain.final.points, atol=1e-7)

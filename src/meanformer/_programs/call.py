@@ -88,9 +88,9 @@ class Program(Generic[P, R]):
             found, arrays = self._prepared(given, leaves, structure)
         except Exception:
             moved = [opened for _, opened in given.functions if opened.moving]
-            if not moved:
+            if not identity.keep_rigid(moved):
                 raise
-            identity.keep_rigid(moved)  # it may do without: `if threshold > 1:` needs a number
+            # It may do without: `if threshold > 1:` needs a number.
             return self(*args, **kwargs)
         changed = [opened for function, opened in given.functions if identity.opened(function).fixed != opened.fixed]
         if changed:
@@ -144,7 +144,7 @@ class Program(Generic[P, R]):
             found = _Compiled(run, *reversed(shape))
             return found, run(*given.moving)
         run, whole = executable.compiled(lowered, self._options_for(given))
-        if place and whole and executable.only_lapack(names):
+        if place and whole and executable.only_lapack(names) and executable.as_loaded():
             # What changes something when it is traced must be traced in the next process too.
             still = _read(leaves, structure).key == given.key and place == self._place(given)
             data = executable.packed(run, bool(names), box[0]) if still else None

@@ -11,6 +11,7 @@ import re
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -36,6 +37,7 @@ trace_context: Any = getattr(jax._src.config, "trace_context", _settings)  # pyr
 # Where a program calls something that its process must bring: LAPACK, which is brought here, or anything else.
 _CALLED = re.compile(r"custom_call @([\w.$-]+)")
 _LAPACK = re.compile(r"lapack_\w+_ffi$")
+_IMPORTED = time.time()
 # What XLA takes for instructions that the processor lacks are two settings of its own: it says so at each load.
 _NOISE = b"cpu_aot_loader.cc"
 _hits = [0]
@@ -118,7 +120,13 @@ def _stable(part: Any) -> Hashable:
 
 def _configuration() -> Hashable:
     """The configuration of JAX, so far as it may change programs."""
-    names = ("exec_time_optimization_effort", "memory_fitting_effort", "optimization_level", "default_prng_impl")
+    names = (
+        "disable_most_optimizations",
+        "exec_time_optimization_effort",
+        "memory_fitting_effort",
+        "optimization_level",
+        "default_prng_impl",
+    )
     values = [getattr(jax.config, f"jax_{name}", None) for name in names]
     # An object here is a device, a mesh or an axis of a transformation, which outside of these is the default.
     context = [item if isinstance(item, (int, float, str, tuple)) else str(type(item)) for item in trace_context()]
@@ -127,8 +135,11 @@ def _configuration() -> Hashable:
 
 @functools.cache
 def _environment() -> Hashable:
-    """Versions, sources, processor and flags."""
-    flags = tuple((name, os.environ.get(name, "")) for name in ("XLA_FLAGS", "NPROC", "JAX_DISABLE_MOST_OPTIMIZATIONS"))
+    """Versions, sources, processor and flags. Raises Unknown if sources have changed since they were imported."""
+    if not as_loaded():
+        raise identity.Unknown
+    names = {"XLA_FLAGS", "NPROC"} | {name for name in os.environ if name.startswith("EQX_")}
+    flags = tuple((name, os.environ.get(name, "")) for name in sorted(names))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return _versions(), sys.version, _sources(), _processor(), cores, flags
 
@@ -149,14 +160,24 @@ def _beside_jax() -> list[str]:
 
 
 def _sources() -> str:
-    """A digest of the sources of meanformer, as they were loaded: 200 files, read in some milliseconds."""
+    """A digest of the sources of meanformer: 200 files, read in some milliseconds."""
     digest = hashlib.sha256()
     source = importlib.util.find_spec("meanformer").loader.get_data  # pyright: ignore
-    for where, _, names in sorted(os.walk(str(Path(__file__).parent.parent))):
-        for name in sorted(names):
-            if name.endswith(".py"):
-                digest.update(name.encode() + source(where + os.sep + name))
+    for path in _files():
+        digest.update(path.name.encode() + source(str(path)))
     return digest.hexdigest()
+
+
+def _files() -> list[Path]:
+    return sorted(Path(__file__).parent.parent.rglob("*.py"))
+
+
+def as_loaded() -> bool:
+    """Whether no source has changed since it was imported: what is compiled then belongs to the sources on disk."""
+    try:
+        return all(path.stat().st_mtime <= _IMPORTED for path in _files())
+    except OSError:  # a file has gone
+        return False
 
 
 def _processor() -> str:

@@ -10,9 +10,11 @@ import dis
 import enum
 import functools
 import hashlib
+import os
 import sys
 import types
 from collections.abc import Callable, Hashable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -22,12 +24,25 @@ from jax.core import Tracer
 
 # Libraries whose versions (for meanformer: whose sources) are part of the key of what is kept on disk.
 LIBRARIES = ("meanformer", "jax", "jaxlib", "equinox", "diffrax", "lineax", "optimistix", "numpy", "scipy")
-_TRUSTED = frozenset(LIBRARIES) | sys.stdlib_module_names - {"__main__"}
+# Modules of Python that tell of more than their arguments: files, clocks, the process. What reaches them is not known.
+# fmt: off
+_OUTWARD = frozenset({
+    "__main__", "_io", "_random", "csv", "ctypes", "datetime", "gc", "getpass", "glob", "importlib", "inspect",
+    "io", "locale", "mmap", "multiprocessing", "os", "pathlib", "pickle", "platform", "posix", "random", "resource",
+    "secrets", "select", "shelve", "shutil", "signal", "site", "socket", "sqlite3", "subprocess", "sys", "sysconfig",
+    "tempfile", "threading", "time", "tkinter", "urllib", "uuid", "warnings", "weakref",
+})
+# fmt: on
+_STANDARD = Path(os.__file__).resolve().parent
 _PLAIN = (int, bool, str, bytes, complex, type(None), type(Ellipsis), range)
 _JITTED = type(jax.jit(lambda: None))
 FUNCTIONS = (types.FunctionType, functools.partial, _JITTED)
 # With these a function may read what its code does not name.
-_UNREADABLE = frozenset({"globals", "eval", "exec", "__import__", "vars"})
+_UNREADABLE = frozenset({"globals", "locals", "eval", "exec", "__import__", "vars", "open", "input", "breakpoint"})
+# Attributes by which a library that is trusted reads files.
+_READING = frozenset({"load", "loadtxt", "genfromtxt", "fromregex", "fromfile", "memmap", "open_memmap", "tofile"})
+# With these a function may do something else with an argument of the program than with a number.
+_ASKING = frozenset({"isinstance", "issubclass", "type", "hasattr", "callable"})
 # Names in a class that say nothing of what its methods compute.
 # fmt: off
 _NOISE = frozenset({
@@ -90,9 +105,11 @@ def opened(function: Any) -> Opened:
     return Opened(_Reader(moves=False, unknown=Same(function)).read(function)[0], [], None, code)
 
 
-def keep_rigid(functions: list[Opened]) -> None:
-    """From now on, what these functions capture is constant in their programs."""
-    _rigid.update(function.code for function in functions if function.code is not None)
+def keep_rigid(functions: list[Opened]) -> bool:
+    """From now on, what these functions capture is constant in their programs. Whether that is new for some of them."""
+    new = {function.code for function in functions if function.code is not None} - _rigid
+    _rigid.update(new)
+    return bool(new)
 
 
 def keep_apart(functions: list[Opened]) -> None:
@@ -176,10 +193,13 @@ class _Reader:
         return ("tree", structure, fixed), build and (lambda new: structure.unflatten(build(new)))
 
     def _function(self, function: types.FunctionType) -> tuple[Hashable, Build | None]:
-        digest, names, free = _code(function.__code__)
-        if digest is None:
-            return self._unknown(function)
+        digest, names, free, asks = _code(function.__code__)
         space = function.__globals__
+        draws = "random" in function.__code__.co_names and any(space.get(name) is np for name in names)
+        if digest is None or draws:
+            return self._unknown(function)
+        if asks and self.moves:
+            raise Unknown
         cells = [_contents(cell) for cell in function.__closure__ or ()]
         used = [name for name in names if name in space]
         missing = tuple(name for name in names if name not in space and not hasattr(builtins, name))
@@ -243,16 +263,28 @@ class _Reader:
 def library_name(thing: Any) -> Hashable | None:
     """The name of a module, function or class of a library, under which it is found; None for anything else."""
     if type(thing) is types.ModuleType:
-        return ("module", thing.__name__) if thing.__name__.partition(".")[0] in _TRUSTED else None
+        return ("module", thing.__name__) if _trusted(thing.__name__) else None
     owner = getattr(thing, "__objclass__", thing)  # of the methods of types that are not written in Python
     module, name = getattr(owner, "__module__", None), getattr(thing, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(name, str) or module.partition(".")[0] not in _TRUSTED:
+    if not isinstance(module, str) or not isinstance(name, str) or not _trusted(module):
         return None
     found = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
     # Some types are known by their name alone: that of None.
     return ("library", module, name) if found is thing or (isinstance(thing, type) and module == "builtins") else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _trusted(module: str) -> bool:
+    """Whether what is in a module is known by its name: a library of ours, or Python's own, not a file of that name."""
+    top = module.partition(".")[0]
+    if top in LIBRARIES:
+        return True
+    if top not in sys.stdlib_module_names or top in _OUTWARD:
+        return False
+    file = getattr(sys.modules.get(top), "__file__", None)
+    return file is None or (Path(file).resolve().is_relative_to(_STANDARD) and "-packages" not in file)
 
 
 class _Missing:
@@ -274,20 +306,28 @@ def _digest(array: Any) -> str:
 
 
 def _code_of(function: Any) -> str | None:
-    code = getattr(function, "__code__", None) or getattr(getattr(function, "func", None), "__code__", None)
-    return None if code is None else _code(code)[0]
+    while function is not None and not hasattr(function, "__code__"):
+        function = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
+    return None if function is None else _code(function.__code__)[0]
 
 
 @functools.lru_cache(maxsize=4096)
-def _code(code: types.CodeType) -> tuple[str | None, tuple[str, ...], tuple[str, ...]]:
-    """A digest of what the code does (None if it may do more than can be read off it), and the names it reads."""
+def _code(code: types.CodeType) -> tuple[str | None, tuple[str, ...], tuple[str, ...], bool]:
+    """A digest of what the code does (None if it may do more than can be read off it), the global names and the free
+    ones that it reads, and whether it may ask what sort of thing it was given.
+    """
     names: dict[str, None] = {}
+    asks = False
 
     def described(code: types.CodeType, outer: types.CodeType) -> Hashable:
+        nonlocal asks
+        asks |= bool(code.co_exceptiontable) or not _ASKING.isdisjoint(code.co_names)
+        if not _READING.isdisjoint(code.co_names):
+            raise Unknown
         for step in dis.get_instructions(code):
             writes = step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
             writes |= step.opname in ("STORE_DEREF", "DELETE_DEREF") and step.argval in outer.co_freevars
-            imports = step.opname == "IMPORT_NAME" and step.argval.partition(".")[0] not in _TRUSTED
+            imports = step.opname == "IMPORT_NAME" and not _trusted(step.argval)
             if writes or imports:
                 raise Unknown
             if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
@@ -307,5 +347,5 @@ def _code(code: types.CodeType) -> tuple[str | None, tuple[str, ...], tuple[str,
     try:
         text = repr(described(code, code))
     except Unknown:
-        return None, (), ()
-    return hashlib.sha256(text.encode()).hexdigest(), tuple(names), code.co_freevars
+        return None, (), (), True
+    return hashlib.sha256(text.encode()).hexdigest(), tuple(names), code.co_freevars, asks

@@ -36,7 +36,11 @@ def folder(environment: Mapping[str, str] = os.environ, system: str = sys.platfo
         elif system == "darwin":
             base = Path.home() / "Library" / "Caches"
         else:
-            base = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+            base = Path(environment.get("XDG_CACHE_HOME", ""))
+            if (
+                not base.is_absolute()
+            ):  # such a value means nothing, says XDG, and would be another place in each folder
+                base = Path.home() / ".cache"
     except RuntimeError:  # no home
         return None
     return base / "meanformer" / "programs"

@@ -57,7 +57,7 @@ def _facts_of_constant(field: AbstractField) -> Facts | None:
 def _found(field: AbstractField, t: Scalar, constant: bool) -> Facts:
     terms = [piece.terms(t) for piece in pieces_of(field)]
     classes: set[type] = set()
-    _collect(jax.tree.structure((field, terms) if constant else terms), classes)
+    _collect(jax.tree.structure((field, terms)), classes)
     return Facts(common_dtype(field, terms), frozenset(classes), constant)
 
 

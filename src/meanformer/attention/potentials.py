@@ -16,6 +16,9 @@ from .._types import Scalar
 from .iteration import CG_STEPS, Machine
 from .problem import Problem
 
+# Marginal errors above this are no solution, even where the rounding of the logits allows no better.
+MOST_ROUNDING = 1e-2
+
 
 class Potentials(eqx.Module):
     r"""The solution of a Sinkhorn problem, and how well it was solved.
@@ -82,6 +85,7 @@ def solve(
     queries, keys, weights and values by the implicit function theorem (both modes).
     """
     values = jnp.zeros((guess.size, 0), guess.dtype) if values is None else values
-    tol = jnp.maximum(tol, jax.lax.stop_gradient(problem.rounding))
+    # Beyond a certain rounding nothing is solved, and that is told.
+    tol = jnp.maximum(tol, jnp.minimum(jax.lax.stop_gradient(problem.rounding), MOST_ROUNDING))
     (f, g, mixed), report = _root(problem, values, jax.lax.stop_gradient(guess), tol, max_iter)
     return Potentials(f, g, *report), mixed

@@ -52,7 +52,8 @@ class Sinkhorn(AbstractAttention):
 
     Rows are probabilities even when the iteration stops early. `potentials(mu)` reports how well the problem was
     solved; a flow watches its problems, starts each from the solution of the one before, and ends with the outcome
-    `SINKHORN_STALLED` where one was not solved.
+    `SINKHORN_STALLED` where one was not solved. Under `jit` or `grad`, and with solvers of diffrax, it looks at both
+    ends of the run (of each piece, if there are breaks).
 
     ```python
     tokens, I = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), jnp.eye(2)

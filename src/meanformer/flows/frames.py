@@ -14,6 +14,7 @@ from .._lapack import expm, expm_on_host
 from .._types import Matrix, Points, Scalar, is_traced
 from .._warm import light
 from ..attention.base import AbstractField
+from ..attention.facts import facts_of
 from ..attention.kernel import AbstractAttention
 from ..attention.schedule import is_constant
 from ..attention.solved import Guesses, Solved, evaluate_solved, mix_solved
@@ -215,4 +216,5 @@ class Rescaled(eqx.Module):
     def bind(self, field: AbstractField, t0: Scalar) -> AbstractFrame:
         """The frame of this field, from the time `t0` on; called by `mf.flow`."""
         V = value_matrix(field, t0)
-        return ConstantRescaled(V, t0) if is_constant(field) else MovingRescaled()
+        # Of a kind that is not ours, nobody knows whether it depends on time.
+        return ConstantRescaled(V, t0) if is_constant(field) and facts_of(field, t0).ours else MovingRescaled()

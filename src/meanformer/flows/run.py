@@ -175,7 +175,9 @@ class _Now:
         rows = slice(self.row, min(int(segment.row), times.size))
         self.row = rows.stop
         if rows.stop > rows.start:
-            states, statistics = jax.tree.map(lambda a: a[rows], segment.saved)
+            # A slice would keep the rows of all segments in memory.
+            few = 2 * (rows.stop - rows.start) < times.size
+            states, statistics = jax.tree.map(lambda a: a[rows].copy() if few else a[rows], segment.saved)
             if self.run.asked.observer.tokens is None:
                 states = system.cut(states, slice(system.size))
             states = system.snapshots(times[rows], states)

@@ -27,8 +27,8 @@ from .system import AbstractSystem, is_finite
 # Error control: the next step is h * clip(SAFETY * error^(-1/order), SHRINK, GROW), not shorter after a step that was
 # kept, shorter after one that was not.
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
-# A step that would leave less than this share of itself up to the end goes to the end.
-LEFT_OVER = 1e-9
+# A step that would leave less than this share of itself, or so many roundings of the time, up to the end goes there.
+LEFT_OVER, ROUNDINGS = 1e-9, 64
 
 
 class Control(NamedTuple):
@@ -117,7 +117,8 @@ def advance(
 
     def iterate(now: _Now) -> _Now:
         left = end - now.t
-        reaches = now.h >= left * (1 - LEFT_OVER)
+        slack = jnp.maximum(LEFT_OVER * left, ROUNDINGS * jnp.finfo(left.dtype).eps * jnp.abs(end))
+        reaches = now.h >= left - slack
         h = jnp.where(now.first, 0, jnp.where(reaches, left, now.h))
         t = jnp.where(now.first, now.t, jnp.where(reaches, end, now.t + h))
         step = method.step(velocity, now.t, now.y, h, now.known, now.first)
@@ -125,11 +126,13 @@ def advance(
         finite = is_finite(after)
         error = jnp.zeros((), t.dtype) if constant else system.size_of(_scaled(control, now.y, step))
         kept = now.first | (finite if constant else (error < 1) & finite)
-        y = _where(kept, after, now.y)
+        # The first step only asks for the velocity, which may be no number.
+        y = _where(kept & ~now.first, after, now.y)
         known = _where(kept, step.known, now.known)
         row, saved = _save(now, step, kept, t, y)
         h = jnp.where(now.first, now.h, now.h if constant else h * _factor(error, kept, method.order))
         stop, outgrown = _looked(kept, t, y, known.velocity)
+        outgrown = outgrown & (now.first | ~reaches)  # at the end no other plan is needed
         # Where the plan of the sums is used up, it may be to blame: the next segment has another one.
         stalled = jnp.zeros((), bool) if known.watch is None else ~known.watch.solved & ~outgrown
         accepted = now.accepted + (kept & ~now.first).astype(int)

@@ -42,9 +42,12 @@ def traced_run(
         for excess in looks:
             if excess is not None:
                 ending = jnp.where((ending == Ending.REACHED) & excess[1], int(Ending.SINKHORN_STALLED), ending)
-        accepted, rejected = accepted + segment.accepted, rejected + segment.rejected
+        accepted = accepted + jnp.where(alive, segment.accepted, 0)
+        rejected = rejected + jnp.where(alive, segment.rejected, 0)
         t = jnp.where(alive, segment.t, t)
     assert saved is not None
+    # What a piece would have saved after its end is not part of a run that ended there.
+    saved = _choose(times <= t, saved, jax.tree.map(lambda a: jnp.full_like(a, jnp.inf), saved))
     stats = {"steps": accepted, "rejected": rejected}
     return observed(asked.observer, system, times, saved, system.snapshot(t, y), Outcome(ending, t), stats, False)
 

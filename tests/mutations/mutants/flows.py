@@ -156,4 +156,16 @@ MUTANTS = [
         ("flows/planning.py:Planner.restore", replace("self._make(*_a)", "None")),
         tests="tests/store/test_journal.py::test_interrupted_and_whole_runs_have_the_same_bits[planned]",
     ),
+    mutant(
+        "first_step_moves",
+        "the step of length zero that asks for a velocity also moves the state",
+        ("flows/stepping.py:advance.iterate", replace("kept & ~now.first", "kept", near="y")),
+        tests=f"{STEPPING}::test_a_velocity_that_is_no_number_leaves_the_state",
+    ),
+    mutant(
+        "rounding_of_time",
+        "steps of single precision leave a sliver at the end",
+        ("flows/stepping.py:advance.iterate", replace("jnp.maximum(LEFT_OVER * left, _a)", "LEFT_OVER * left")),
+        tests=f"{STEPPING}::test_steps_of_float32_fill_the_time_and_no_more",
+    ),
 ]

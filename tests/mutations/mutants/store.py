@@ -5,6 +5,7 @@ from ..mutators import drop, mutant, replace
 JOURNAL = "tests/store/test_journal.py"
 CODEC = "tests/store/test_codec.py"
 INTERRUPT = f"{JOURNAL}::test_an_interrupt_in_the_middle_of_a_write_neither_loses_nor_doubles_rows"
+PROGRAMS = "tests/test_programs.py"
 
 MUTANTS = [
     mutant(
@@ -80,5 +81,30 @@ MUTANTS = [
         "the first axis of a sweep runs fastest, but the table says the last",
         ("experiments/sweeps.py:_values", replace("reversed(_a)", "_a")),
         tests="tests/experiments/test_sweeps.py::test_the_table_has_the_numbers_of_each_run",
+    ),
+    # Programs that are kept on disk
+    mutant(
+        "programs_of_other_processors",
+        "a program compiled for another processor is used",
+        ("_programs/executable.py:_environment", replace("_processor()", "''")),
+        tests=f"{PROGRAMS}::test_versions_sources_and_processor",
+    ),
+    mutant(
+        "programs_of_changed_sources",
+        "programs are kept although the sources have changed since they were imported",
+        ("_programs/executable.py:as_loaded", replace("_a <= _IMPORTED", "True")),
+        tests=f"{PROGRAMS}::test_sources_that_changed_since_they_were_imported_keep_nothing",
+    ),
+    mutant(
+        "programs_that_ask",
+        "a number that a function asks the type of becomes an argument",
+        ("_programs/identity.py:_Reader._function", replace("asks and self.moves", "False")),
+        tests=f"{PROGRAMS}::test_a_function_may_ask_what_it_was_given",
+    ),
+    mutant(
+        "programs_that_read",
+        "what reads files counts as known",
+        ("_programs/identity.py:_code.described", replace("_READING.isdisjoint(_a)", "True")),
+        tests=f"{PROGRAMS}::test_what_reads_the_world_is_read_again",
     ),
 ]

@@ -74,8 +74,8 @@ LOOPS = {
     ),
     "twenty stop rules": (
         "mf.flow(mf.Softmax(I, I, I), tokens, t1=1.0, stop=lambda mu, t: mu.radius > 99.0)",
-        "for level in range(100, 119):\n"
-        "    mf.flow(mf.Softmax(I, I, I), tokens, t1=1.0, stop=lambda mu, t: mu.radius > float(level))",
+        "for level in np.linspace(100, 118, 19):\n"
+        "    mf.flow(mf.Softmax(I, I, I), tokens, t1=1.0, stop=lambda mu, t: mu.radius > level)",
     ),
 }
 LOOP = """
@@ -114,7 +114,7 @@ def _first_results(part: Part, say: Callable[[str], None]) -> Table:
                 warm.append(spent(["-c", HEAD + code], **_stored(folder))[1])
             if name in PEERS:
                 peer.append(spent(["-c", PEERS[name]])[1])
-        count = _compiled(HEAD + code)
+        count = _compiled(HEAD, code)
         cells = [statistics.median(numbers) for numbers in (cold, warm)]
         against = statistics.median(peer) if peer else None
         row = [name, *(f"{cell:.2f}" for cell in cells), "" if against is None else f"{against:.2f}", str(count)]
@@ -126,9 +126,9 @@ def _first_results(part: Part, say: Callable[[str], None]) -> Table:
     return table
 
 
-def _compiled(code: str) -> int:
-    """How many programs a script compiles, without a store."""
-    command = [sys.executable, "-c", COUNTED + code]
+def _compiled(head: str, code: str) -> int:
+    """How many programs a script compiles after its head, which has operations of the user's own; without a store."""
+    command = [sys.executable, "-c", head + COUNTED + code]
     done = subprocess.run(
         command, env=INHERITED | {"MEANFORMER_CACHE": "0"}, capture_output=True, text=True, check=True
     )

@@ -1,5 +1,6 @@
 """When to save."""
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -37,6 +38,11 @@ class SaveTimes(eqx.Module):
         return xp.concatenate([times[:-1], t1[None]])
 
 
+@functools.cache
+def _linear(count: int) -> SaveTimes:
+    return SaveTimes(count, None)
+
+
 def linear_times(count: int) -> SaveTimes:
     r"""`count` equally spaced times, both ends included: `flow(..., save=mf.linear_times(50))`, or `save=50`,
 
@@ -49,7 +55,7 @@ def linear_times(count: int) -> SaveTimes:
     assert jnp.allclose(times, jnp.asarray([0.0, 0.5, 1.0]))
     ```
     """
-    return SaveTimes(checks.whole(count, "count", 2), None)
+    return _linear(checks.whole(count, "count", 2))
 
 
 def log_times(count: int, first: Any) -> SaveTimes:
@@ -79,7 +85,7 @@ def resolve_save(save: Any, t0: Scalar, t1: Scalar, state_bytes: int) -> Float[A
     if save is None:
         save = max(2, min(DEFAULT_COUNT, DEFAULT_BYTES // state_bytes))
     if isinstance(save, (int, np.integer)) and not isinstance(save, bool):
-        save = linear_times(checks.whole(save, "save", 2))
+        save = _linear(checks.whole(save, "save", 2))
     if isinstance(save, SaveTimes):
         _check_size(save.count, state_bytes)
         if (

@@ -153,3 +153,18 @@ def test_logits_beyond_their_dtype_are_not_called_solved():
     for offset, solved in ((0.0, True), (1000.0, False)):
         found = mf.Sinkhorn(I, I, I, np.float32(0.1)).potentials(mf.PointCloud((X + offset).astype(np.float32)))
         assert bool(found.converged) == solved and (float(found.error) < 1e-5) == solved
+
+
+@pytest.mark.parametrize("seed", [24, 43, 59])
+def test_what_needs_the_ladder(seed):
+    """Hard logits and tiny weights: Newton's steps alone end far from the solution."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(8, 2))
+    Q, K = rng.normal(size=(2, 2)).T, rng.normal(size=(2, 2)).T
+    Q = Q * 10 ** rng.uniform(1, 2.5) / np.ptp((X @ Q.T) @ (X @ K.T).T)
+    w = np.geomspace(10 ** -rng.uniform(0, 8), 1, 8)[rng.permutation(8)]
+    mu = mf.PointCloud(X, w / w.sum())
+    found = mf.Sinkhorn(Q, K, np.eye(2), tol=1e-12).potentials(mu, jnp.zeros(8))
+    assert bool(found.converged) and int(found.newton_steps) > 12
+    plan = np.exp(found.f[:, None] + found.g[None] + (X @ Q.T) @ (X @ K.T).T)
+    np.testing.assert_allclose(np.asarray(mu.weights) @ plan, 1, atol=1e-10)

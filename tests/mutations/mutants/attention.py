@@ -158,6 +158,6 @@ MUTANTS = [
         "sinkhorn_without_ladder",
         "hard Sinkhorn problems are not solved down a ladder of temperatures",
         ("attention/iteration.py:Machine.decide", replace("last & ~(best <= tol)", "last & ~last")),
-        tests=f"{SOLVER}",
+        tests=f"{SOLVER}::test_what_needs_the_ladder",
     ),
 ]

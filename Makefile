@@ -25,8 +25,8 @@ test: $(VENV)/.dev ## run the tests: all that must hold before a merge
 	@$(BIN)/python -m pytest
 
 nightly: $(VENV)/.dev ## run what takes longer than a merge can wait: studies, papers in full, mutants (hours)
-	@echo "==> Running the longer studies"
-	@$(BIN)/python -m pytest -m nightly
+	@echo "==> Running all tests: the longer ones too, shapes checked at each call, compiled as users have it"
+	@MEANFORMER_NIGHTLY=1 $(BIN)/python -m pytest -m "nightly or not nightly"
 	@for paper in castin2025 geshkovski2023; do \
 	  echo "==> Reproducing $$paper in full"; \
 	  rm -rf build/nightly/$$paper; \

@@ -7,6 +7,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import compiled
+from nightly import NIGHT, waits
+
 # Two workers share two cores, so each computes on one thread. XLA sizes its pool by NPROC (its flags about
 # threads are accepted but change nothing on CPU); OpenBLAS serves jax.numpy.linalg. Workers inherit all this.
 os.environ.setdefault("NPROC", "1")
@@ -17,13 +20,21 @@ os.environ["JAX_ENABLE_X64"] = "1"
 if "MEANFORMER_CACHE_DIR" not in os.environ:
     os.environ["MEANFORMER_CACHE_DIR"] = tempfile.mkdtemp(prefix="meanformer-tests-")
     atexit.register(shutil.rmtree, os.environ["MEANFORMER_CACHE_DIR"], ignore_errors=True)
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"
+if NIGHT:
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"
+else:
+    os.environ.setdefault("XLA_FLAGS", compiled.FLAGS)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compiled.FOLDER)
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 import hypothesis
 import jax
+import jaxtyping
 import pytest
 
-from nightly import waits
+if NIGHT:  # shapes in annotations are checked at each call, which takes a tenth of the time
+    jaxtyping.install_import_hook("meanformer", "beartype.beartype")
 
 # Tracing makes very many objects and little garbage: to look for it after each 700 of them takes 3 to 5 % of the time.
 gc.set_threshold(50_000, 10, 10)
@@ -37,13 +48,18 @@ hypothesis.settings.register_profile(
     "meanformer",
     deadline=None,
     derandomize=True,
-    max_examples=15,
+    max_examples=30 if NIGHT else 10,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("meanformer")
 
 # Each compiled program maps some memory, and a process has 65,530 maps by default on Linux: beyond, it crashes.
 MOST_MAPS = 20_000
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):  # before the workers start
+        compiled.tidy()
 
 
 @pytest.hookimpl(tryfirst=True)

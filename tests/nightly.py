@@ -4,7 +4,11 @@ What a mutant names (`tests/mutations`) is never there, so that every deliberate
 A name stands for all cases of a test, or with brackets for one of them.
 """
 
+import os
 from pathlib import Path
+
+NIGHT = os.environ.get("MEANFORMER_NIGHTLY") == "1"
+"""Whether everything is tested, as thoroughly as we can; `make nightly` sets the variable."""
 
 WAITING = frozenset(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines())
 

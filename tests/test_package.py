@@ -59,8 +59,9 @@ def test_precision_in_either_order_of_import(first, second, choice, dtype):
     assert run_python(code, **choice) == dtype
 
 
+@pytest.mark.nightly
 def test_shapes_are_checked_in_this_run():
-    """The suite's claim that annotations are checked rests on this hook, in each worker."""
+    """The claim that annotations are checked at night rests on this hook, in each worker."""
     assert any(type(finder).__module__.startswith("jaxtyping") for finder in sys.meta_path)
 
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from meanformer._programs import call, executable, identity, store
 from meanformer._programs.call import forget, program
@@ -50,6 +51,20 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("MEANFORMER_CACHE_DIR", str(place))
     monkeypatch.delenv("MEANFORMER_CACHE", raising=False)
     return place
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_the_cache_of_jax():
+    """What JAX has kept of the last run of the suite is not whole, and never stored."""
+    before = jax.config.jax_enable_compilation_cache  # pyright: ignore
+
+    def turn(choice):
+        jax.config.update("jax_enable_compilation_cache", choice)
+        compilation_cache.reset_cache()
+
+    turn(False)
+    yield
+    turn(before)
 
 
 class Pair(eqx.Module):
@@ -401,9 +416,8 @@ print(count[0], out[0].name, bool(out[2]), out[3])
 
 def run(level=1.0, script=SCRIPT, **environment):
     command = [sys.executable, "-c", script, str(level)]
-    settings = {
-        k: v for k, v in os.environ.items() if k not in ("TF_CPP_MIN_LOG_LEVEL", "JAX_ENABLE_COMPILATION_CACHE")
-    }
+    ours = ("TF_CPP_MIN_LOG_LEVEL", "JAX_ENABLE_COMPILATION_CACHE", "JAX_COMPILATION_CACHE_DIR", "XLA_FLAGS")
+    settings = {name: value for name, value in os.environ.items() if name not in ours}
     done = subprocess.run(command, env=settings | environment, capture_output=True, text=True, check=True)
     assert done.stderr == ""  # a user sees nothing of it
     return done.stdout.strip()

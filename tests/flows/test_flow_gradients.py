@@ -7,6 +7,7 @@ import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.linalg
 from _cases import cloud, weights
 
@@ -53,13 +54,14 @@ def along(gradient, direction) -> float:
     return float(sum(jnp.vdot(gradient[k], direction[k]) for k in direction))
 
 
-def test_gradient_equals_finite_differences() -> None:
+@pytest.mark.parametrize("kinds", [("softmax",), pytest.param(tuple(FIELDS), marks=pytest.mark.nightly)])
+def test_gradient_equals_finite_differences(kinds) -> None:
     # With a constant step the computed final state is itself a smooth function, so differences are sharp. All kinds
     # act at once, each with weights of its own: a wrong derivative of one shows in its own arguments.
-    value_and_grad = jax.jit(jax.value_and_grad(functional(*FIELDS, step=0.1, max_steps=8)))
+    value_and_grad = jax.jit(jax.value_and_grad(functional(*kinds, step=0.1, max_steps=8)))
     _, gradient = value_and_grad(POINT)
     h = 1e-4
-    for key, direction in directions(*FIELDS):
+    for key, direction in directions(*kinds):
         shifted = {s: jax.tree.map(lambda p, v, s=s: p + s * h * v, POINT, direction) for s in (-2, -1, 1, 2)}
         f = {s: float(value_and_grad(p)[0]) for s, p in shifted.items()}
         difference = (8 * (f[1] - f[-1]) - (f[2] - f[-2])) / (12 * h)

@@ -57,7 +57,7 @@ MUTANTS = [
         "lipschitz_half",
         "the exponent of L_mu is half as large",
         ("attention/softmax.py:Softmax.lipschitz", replace("jnp.exp(_a)", "jnp.exp(_a / 2)")),
-        tests="tests/diagnostics/test_lipschitz.py",
+        tests="tests/diagnostics/test_lipschitz.py::test_the_table_of_math",
     ),
     # Masks and combinations
     mutant(
@@ -152,7 +152,7 @@ MUTANTS = [
         "sinkhorn_not_watched",
         "a run forgets a Sinkhorn problem that was not solved",
         ("attention/solved.py:Watch.after", replace("self.solved & found.solved", "self.solved")),
-        tests="tests/flows/test_flow_outcomes.py",
+        tests="tests/flows/test_flow_outcomes.py::test_sinkhorn_stalled_is_reported",
     ),
     mutant(
         "sinkhorn_without_ladder",

@@ -21,7 +21,7 @@ MUTANTS = [
         "nearest_cell",
         "tokens go to one cell whole",
         ("measures/density.py:cell_shares", replace("np.clip(_a, 0, 1)", "np.round(np.clip(_a, 0, 1))")),
-        tests="tests/measures/test_densities.py",
+        tests="tests/measures/test_densities.py::test_tokens_keep_mass_mean_and_nearly_their_spread",
     ),
     mutant(
         "no_retraction", "sphere: no way back after a step", ("spaces.py:Sphere.retract", returns("x")), tests=SPHERE

@@ -1,5 +1,5 @@
-"""What the suite has compiled. Compiling is half of its work; by day, JAX keeps the programs for the next run, which finds
-them again after a change elsewhere too, as it goes by their operations.
+"""What the suite has compiled. Compiling is half of its work; by day JAX keeps the programs for the next run, which
+finds them again after a change elsewhere too, as it goes by their operations.
 """
 
 import shutil

@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Bytecode is kept, as on a user's machine, also where the environment forbids it: many tests start processes.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
 # The theme would announce its successor at each build.
 export NO_MKDOCS_2_WARNING := 1
@@ -22,11 +24,11 @@ demo: $(VENV)/.base ## install the package, run the tour and print the path of i
 
 test: $(VENV)/.dev ## run the tests: all that must hold before a merge
 	@echo "==> Running the test suite"
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
 
 nightly: $(VENV)/.dev ## run what takes longer than a merge can wait: studies, papers in full, mutants (hours)
 	@echo "==> Running all tests: the longer ones too, shapes checked at each call, compiled as users have it"
-	@MEANFORMER_NIGHTLY=1 $(BIN)/python -m pytest -m "nightly or not nightly"
+	@MEANFORMER_NIGHTLY=1 $(PYTEST) -m "nightly or not nightly"
 	@for paper in castin2025 geshkovski2023; do \
 	  echo "==> Reproducing $$paper in full"; \
 	  rm -rf build/nightly/$$paper; \

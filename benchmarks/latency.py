@@ -4,11 +4,15 @@ Each case is a short script in a process of its own, with all its imports: CPU s
 with the same problem in plain diffrax beside them.
 """
 
+import json
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +41,15 @@ CASES = {
     "fast Sinkhorn, n = 100,000": FAST.format(n=100_000) + "mf.flow(mf.Sinkhorn(I, I, -I), many, 0.2, accuracy=1e-6)",
 }
 LONG = tuple(name for name in CASES if "Sinkhorn, n" in name)
+EYE = [[1.0, 0.0], [0.0, 1.0]]
+EXPLORED = {
+    "seed": 0,
+    "attention": {"kind": "softmax", "Q": EYE, "K": EYE, "V": EYE},
+    "measure": {"kind": "cube", "n": 40, "d": 2},
+    "flow": {"t1": 1.0},
+    "save": {"times": 51},
+}
+PATIENCE = 120.0
 
 # The first two in plain diffrax; e^{tV} is e^t for V = I.
 DIFFRAX = """
@@ -93,6 +106,7 @@ def measure(say: Callable[[str], None]) -> Part:
     """All of it; an hour where nothing is stored."""
     part = Part("latency", "The first result, and the ones after it")
     part.tables.append(_first_results(part, say))
+    part.tables.append(_first_frames(say))
     part.tables.append(_loops(part, say))
     part.tables.append(_repeated(part, say))
     return part
@@ -126,6 +140,50 @@ def _first_results(part: Part, say: Callable[[str], None]) -> Table:
     return table
 
 
+def _first_frames(say: Callable[[str], None]) -> Table:
+    """What somebody waits for who starts the explorer."""
+    head = ["store", "the page can be opened", "the start is drawn", "the first frames are there"]
+    title = "Seconds from the start of `meanformer explore`, whose page asks for a run of 40 tokens; medians of 5"
+    table, found = Table(title, head), {"empty": [], "full": []}
+    for turn in range(REPEATS):
+        say(f"explorer, {turn + 1} of {REPEATS}")
+        with tempfile.TemporaryDirectory() as folder:
+            for times in found.values():
+                times.append(_explored(folder))
+    for name, times in found.items():
+        table.rows.append([name, *(f"{number:.2f}" for number in np.median(times, axis=0))])
+    return table
+
+
+def _explored(folder: str) -> list[float]:
+    from websockets.sync.client import connect
+
+    began = time.perf_counter()
+    command = [sys.executable, "-u", "-m", "meanformer", "explore", "--port", "0", "--no-browser"]
+    server = subprocess.Popen(command, cwd=folder, env=INHERITED | _stored(folder), stdout=subprocess.PIPE, text=True)
+    try:
+        printed = next(found for line in server.stdout or () if (found := re.search(r"http://(\S+)", line)))[1]
+        seconds = [time.perf_counter() - began]
+        place, _, token = printed.partition("/?")
+        with connect(f"ws://{place}/ws?{token}", max_size=None) as page:
+            page.send(json.dumps({"do": "run", "slot": "main", "run": 1, "experiment": EXPLORED}))
+            for awaited in ("start", "frames"):
+                while (said := _said(page.recv(PATIENCE))) != awaited:
+                    if said in ("refused", "failed"):
+                        raise RuntimeError(f"the explorer {said} the run")
+                seconds.append(time.perf_counter() - began)
+        return seconds
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _said(message: Any) -> str:
+    from meanformer.app.protocol import unpack
+
+    return (unpack(message)[0] if isinstance(message, bytes) else json.loads(message))["say"]
+
+
 def _compiled(head: str, code: str) -> int:
     """How many programs a script compiles after its head, which has operations of the user's own; without a store."""
     command = [sys.executable, "-c", head + COUNTED + code]
@@ -154,8 +212,6 @@ def _loops(part: Part, say: Callable[[str], None]) -> Table:
 
 def _repeated(part: Part, say: Callable[[str], None]) -> Table:
     """Repeated calls against NumPy and SciPy, at equal tolerances and save times."""
-    import time
-
     from scipy.integrate import solve_ivp
 
     import meanformer as mf

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from .harness import Part, Table
 
 REPEATS = 5
-# JAX sets the level of its log when it is loaded, and children would inherit that.
-INHERITED = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+# JAX sets the level of its log when it is loaded, and children would inherit that; and a user has bytecode.
+NOT_INHERITED = ("TF_CPP_MIN_LOG_LEVEL", "PYTHONDONTWRITEBYTECODE")
+INHERITED = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
 
 
 def spent(arguments: list[str], **environment: str) -> tuple[float, float]:

@@ -50,6 +50,7 @@ def folder(tmp_path, monkeypatch):
     place = tmp_path / "programs"
     monkeypatch.setenv("MEANFORMER_CACHE_DIR", str(place))
     monkeypatch.delenv("MEANFORMER_CACHE", raising=False)
+    monkeypatch.setenv("JAX_ENABLE_COMPILATION_CACHE", "0")
     return place
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from .._types import Scalar
+from .._warm import remembered
 from ..attention.facts import facts_of
+from ..measures.cloud import PointCloud
 from ..spaces import AbstractSpace
 from .particles import ParticleSystem
 from .stepping import Asked
@@ -17,6 +19,8 @@ from .system import AbstractSystem
 
 # Up to here a size is a power of two, and further on a multiple of an eighth of the next one: at most a quarter more.
 DOUBLED = 64
+# So few tokens are padded once, for all runs from them.
+FEW = 1024
 
 
 def padded_size(n: int) -> int:
@@ -30,10 +34,18 @@ def padded(system: AbstractSystem, t0: Scalar, asked: Asked) -> AbstractSystem:
     """The system with a cloud of one of the few sizes, if that can be done unseen."""
     if not isinstance(system, ParticleSystem) or asked.planned or not _hides_padding(system, t0, asked):
         return system
-    mu, size = system.mu, padded_size(system.mu.n)
-    positions = None if mu.positions is None else _longer(np.asarray(mu.positions), size)
-    cloud = mu.unchecked(_longer(np.asarray(mu.points), size), _longer(np.asarray(mu.weights), size, 0), positions)
+    mu = system.mu
+    cloud = _padded_once(mu) if mu.n <= FEW else _padded_cloud(mu)
     return ParticleSystem(system.field, cloud, system.space, system.frame, np.asarray(mu.n))
+
+
+def _padded_cloud(mu: PointCloud) -> PointCloud:
+    size = padded_size(mu.n)
+    positions = None if mu.positions is None else _longer(np.asarray(mu.positions), size)
+    return mu.unchecked(_longer(np.asarray(mu.points), size), _longer(np.asarray(mu.weights), size, 0), positions)
+
+
+_padded_once = remembered(_padded_cloud)
 
 
 def padded_state(system: AbstractSystem, y: Any) -> Any:

@@ -150,13 +150,18 @@ def test_what_needs_no_run_waits_for_none(play):
 
 
 def test_the_clerk_runs_nothing(play):
+    """A run waits for the worker, though the clerk has nothing to do."""
+
     async def scene(desk: Desk) -> None:
-        clerk = await desk.ask("toml", do="toml", seconds=600)
-        pid = (await desk.until("toml", "begun"))["pid"]
-        await desk.pool.cancel(clerk)
-        for name in ("a", "b", "c"):
-            await desk.ask(name)
-            assert (await desk.until(name, "begun"))["pid"] != pid
+        await desk.ask("toml", do="toml")
+        clerk = (await desk.until("toml", "begun"))["pid"]
+        await desk.idle(1)
+        long = await desk.ask("a", seconds=600)
+        await desk.until("a", "begun")
+        await desk.ask("b")
+        assert (await desk.until("b", "queued", "begun"))["say"] == "queued"
+        await desk.pool.cancel(long)
+        assert (await desk.until("b", "begun"))["pid"] != clerk
 
     play(scene)
 

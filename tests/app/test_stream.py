@@ -13,6 +13,7 @@ import pytest
 
 import meanformer as mf
 from app._pages import SMALL, Answer, Answers, Page, Server, changed, ran
+from meanformer.app.stream import Curves
 from meanformer.experiments.build import build
 from meanformer.experiments.config import experiment_of, from_settings
 from meanformer.experiments.registry import library
@@ -124,6 +125,16 @@ def test_quick_curves_are_those_of_the_public_functions(asked, runs, name):
     bounds = [float(mf.support_bound(field, mu, t, run.times[0])) for t in run.times]
     np.testing.assert_allclose(answers.frames("bound"), bounds, rtol=TOLERANCE)
     assert (answers.frames("radius") <= answers.frames("bound") * (1 + 1e-12)).all()
+
+
+def test_tokens_without_weight_have_no_radius():
+    """The farthest one has none: it is drawn, and nobody sees it."""
+    mu = mf.PointCloud([[1.0, 0.0], [0.0, 2.0], [9.0, 9.0]], weights=[0.5, 0.5, 0.0])
+    run = mf.flow(mf.Softmax(*3 * (jnp.eye(2),)), mu, 0.1, save=3)
+    x = np.asarray(run.points)
+    curves = Curves(run.field, run.system, 0.0).quick(np.asarray(run.times), x, x)
+    np.testing.assert_allclose(curves["radius"], np.asarray(run.states.radius), rtol=TOLERANCE)
+    assert curves["radius"][0] == 2
 
 
 @pytest.mark.parametrize("name", ["softmax", "on the circle", "rescaled"])

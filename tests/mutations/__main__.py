@@ -28,6 +28,7 @@ def pytest(tests: tuple[str, ...], sources: dict[Path, str], *options: str) -> t
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=line", *options, *tests]
         environment = os.environ | {"MEANFORMER_MUTANT": str(mistake), "PYTHONPATH": path}
         environment.pop("MEANFORMER_CACHE_DIR", None)  # programs compiled without the mistake
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what has no mistake is not read anew by each process
         done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     failed = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
     said = done.stdout[-1500:] + done.stderr[-500:]

@@ -86,7 +86,7 @@ MUTANTS = [
         "radius_of_hidden_tokens",
         "tokens without weight count in the radius",
         ("app/stream.py:Curves.quick", replace("x[:, seen]", "x")),
-        tests=f"{STREAM}::test_quick_curves_are_those_of_the_public_functions",
+        tests=f"{STREAM}::test_tokens_without_weight_have_no_radius",
     ),
     mutant(
         "last_frame_lost",

@@ -28,7 +28,7 @@ test: $(VENV)/.dev ## run the tests: all that must hold before a merge
 
 nightly: $(VENV)/.dev ## run what takes longer than a merge can wait: studies, papers in full, mutants (hours)
 	@echo "==> Running all tests: the longer ones too, shapes checked at each call, compiled as users have it"
-	@MEANFORMER_NIGHTLY=1 $(PYTEST) -m "nightly or not nightly"
+	@MEANFORMER_NIGHTLY=1 $(PYTEST)
 	@for paper in castin2025 geshkovski2023; do \
 	  echo "==> Reproducing $$paper in full"; \
 	  rm -rf build/nightly/$$paper; \

@@ -142,7 +142,7 @@ def _first_results(part: Part, say: Callable[[str], None]) -> Table:
 
 def _first_frames(say: Callable[[str], None]) -> Table:
     """What somebody waits for who starts the explorer."""
-    head = ["store", "the page can be opened", "the start is drawn", "the first frames are there"]
+    head = ["store", "the address is printed", "the start arrives", "the first frames arrive"]
     title = "Seconds from the start of `meanformer explore`, whose page asks for a run of 40 tokens; medians of 5"
     table, found = Table(title, head), {"empty": [], "full": []}
     for turn in range(REPEATS):
@@ -162,9 +162,11 @@ def _explored(folder: str) -> list[float]:
     command = [sys.executable, "-u", "-m", "meanformer", "explore", "--port", "0", "--no-browser"]
     server = subprocess.Popen(command, cwd=folder, env=INHERITED | _stored(folder), stdout=subprocess.PIPE, text=True)
     try:
-        printed = next(found for line in server.stdout or () if (found := re.search(r"http://(\S+)", line)))[1]
+        printed = next((found for line in server.stdout or () if (found := re.search(r"http://(\S+)", line))), None)
+        if printed is None:
+            raise RuntimeError(f"the explorer ended with exit code {server.wait()}")
         seconds = [time.perf_counter() - began]
-        place, _, token = printed.partition("/?")
+        place, _, token = printed[1].partition("/?")
         with connect(f"ws://{place}/ws?{token}", max_size=None) as page:
             page.send(json.dumps({"do": "run", "slot": "main", "run": 1, "experiment": EXPLORED}))
             for awaited in ("start", "frames"):

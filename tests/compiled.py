@@ -2,6 +2,7 @@
 finds them again after a change elsewhere too, as it goes by their operations.
 """
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -14,5 +15,24 @@ FLAGS = "--xla_backend_optimization_level=1 --xla_cpu_parallel_codegen_split_cou
 
 def tidy() -> None:
     """Forget programs that have become too many, over many changes."""
-    if sum(file.stat().st_size for file in FOLDER.glob("*")) > MOST_BYTES:
-        shutil.rmtree(FOLDER)
+    with contextlib.suppress(OSError):  # another run of the suite may do the same
+        if sum(file.stat().st_size for file in FOLDER.glob("*")) > MOST_BYTES:
+            shutil.rmtree(FOLDER)
+
+
+@contextlib.contextmanager
+def without_the_cache_of_jax():
+    """For tests of what is compiled, and of what is traced from."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    def turn(choice: bool) -> None:
+        jax.config.update("jax_enable_compilation_cache", choice)
+        compilation_cache.reset_cache()
+
+    before = jax.config.jax_enable_compilation_cache  # pyright: ignore
+    turn(False)
+    try:
+        yield
+    finally:
+        turn(before)

@@ -58,7 +58,9 @@ MOST_MAPS = 20_000
 
 
 def pytest_configure(config):
-    if not hasattr(config, "workerinput"):  # before the workers start
+    if NIGHT and config.option.markexpr == "not nightly":
+        config.option.markexpr = ""
+    if not hasattr(config, "workerinput") and "MEANFORMER_MUTANT" not in os.environ:  # two mutants run at a time
         compiled.tidy()
 
 
@@ -87,8 +89,9 @@ def own_programs(monkeypatch):
     from meanformer._programs.call import forget
 
     monkeypatch.setenv("MEANFORMER_CACHE", "0")
-    for forgotten in (jax.clear_caches, forget):
-        forgotten()
-    yield
-    for forgotten in (jax.clear_caches, forget):
-        forgotten()
+    with compiled.without_the_cache_of_jax():
+        for forgotten in (jax.clear_caches, forget):
+            forgotten()
+        yield
+        for forgotten in (jax.clear_caches, forget):
+            forgotten()

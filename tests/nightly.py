@@ -1,4 +1,5 @@
-"""The tests that wait for the night (`make nightly`), in nightly.txt: each takes seconds, and has a quicker one beside.
+"""The tests that wait for the night (`make nightly`), in nightly.txt: each takes seconds, and there is a quicker one
+of its subject.
 
 What a mutant names (`tests/mutations`) is never there, so that every deliberate mistake is caught before a merge.
 A name stands for all cases of a test, or with brackets for one of them.

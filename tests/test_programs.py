@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
+import compiled
 from meanformer._programs import call, executable, identity, store
 from meanformer._programs.call import forget, program
 
@@ -57,15 +57,8 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True, scope="module")
 def without_the_cache_of_jax():
     """What JAX has kept of the last run of the suite is not whole, and never stored."""
-    before = jax.config.jax_enable_compilation_cache  # pyright: ignore
-
-    def turn(choice):
-        jax.config.update("jax_enable_compilation_cache", choice)
-        compilation_cache.reset_cache()
-
-    turn(False)
-    yield
-    turn(before)
+    with compiled.without_the_cache_of_jax():
+        yield
 
 
 class Pair(eqx.Module):

@@ -76,7 +76,9 @@ class View:
     def ran(self) -> dict:
         """Wait for the end of the run of the experiment that the Tokens view now has; what it ended with."""
         # A change is told in the next frame: until then the run before it looks like the one that was asked for.
-        self.ask("() => new Promise((told) => requestAnimationFrame(() => setTimeout(told)))")
+        self.ask(
+            "() => new Promise((told) => { requestAnimationFrame(() => setTimeout(told)); setTimeout(told, 300); })"
+        )
         return self.until(
             """() => {
               const { runner, getState } = window.meanformer || {};

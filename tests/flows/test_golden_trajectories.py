@@ -4,6 +4,10 @@ The identities are tested on the same runs, because they need no further compili
 a trajectory may be from its reference, are those of the golden README.
 """
 
+import os
+import subprocess
+import sys
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -57,6 +61,16 @@ def test_golden_and_rows_10_22_28(kind: str) -> None:
             check_row_10_mean(run, case["V"])
     show(kind, max(errors))
     assert max(errors) <= TOLERANCE
+
+
+def test_compiled_as_users_have_it() -> None:
+    """By day the suite has programs optimised less. These are not, in a process of their own."""
+    cases = [f"{__file__}::test_golden_and_rows_10_22_28[{kind}]" for kind in ("softmax", "sinkhorn_dot")]
+    settings = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    settings |= {"XLA_FLAGS": "", "JAX_ENABLE_COMPILATION_CACHE": "0", "MEANFORMER_CACHE": "0"}
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", *cases]
+    done = subprocess.run(command, env=settings, capture_output=True, text=True)
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout
 
 
 def test_golden_rescaled_and_row_27_hull() -> None:

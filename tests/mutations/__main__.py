@@ -52,7 +52,8 @@ def verdict(mutant: Mutant) -> dict:
 def state() -> str:
     """A digest of everything that a verdict depends on."""
     files = [p for folder in ("src", "tests") for p in sorted((ROOT / folder).rglob("*.py"))]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in [*files, ROOT / "pyproject.toml"])).hexdigest()
+    others = ROOT / "pyproject.toml", ROOT / "tests" / "nightly.txt"
+    return hashlib.sha256(b"".join(path.read_bytes() for path in [*files, *others])).hexdigest()
 
 
 def known(path: Path, now: str) -> dict[str, dict]:

@@ -19,8 +19,8 @@ from .system import AbstractSystem
 
 # Up to here a size is a power of two, and further on a multiple of an eighth of the next one: at most a quarter more.
 DOUBLED = 64
-# So few tokens are padded once, for all runs from them.
-FEW = 1024
+# Clouds of so few bytes are padded once, for all runs from them.
+FEW_BYTES = 1 << 16
 
 
 def padded_size(n: int) -> int:
@@ -35,7 +35,7 @@ def padded(system: AbstractSystem, t0: Scalar, asked: Asked) -> AbstractSystem:
     if not isinstance(system, ParticleSystem) or asked.planned or not _hides_padding(system, t0, asked):
         return system
     mu = system.mu
-    cloud = _padded_once(mu) if mu.n <= FEW else _padded_cloud(mu)
+    cloud = _padded_once(mu) if mu.points.nbytes <= FEW_BYTES else _padded_cloud(mu)
     return ParticleSystem(system.field, cloud, system.space, system.frame, np.asarray(mu.n))
 
 

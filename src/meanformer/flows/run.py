@@ -246,19 +246,15 @@ class _Now:
                 final = jax.tree.map(lambda a: a[-1:], saved[0])
         times = np.concatenate([times for times, _ in self.blocks])
         final = jax.tree.map(lambda a: a[0], final)
-        saved, final = jax.device_put((saved, final))
-        x64 = jax.config.jax_enable_x64  # pyright: ignore
-        times, t, code = (
-            _put(a.tobytes(), a.dtype, a.shape, x64) for a in (times, self.t, np.asarray(int(self.ending)))
-        )
-        outcome = Outcome(code, t)
+        times, saved, final, t = jax.device_put((times, saved, final, self.t))
+        outcome = Outcome(_code(self.ending, jax.config.jax_enable_x64), t)  # pyright: ignore
         return observed(observer, system, times, saved, final, outcome, self.stats, False)
 
 
-@functools.lru_cache(maxsize=64)
-def _put(data: bytes, dtype: Any, shape: tuple[int, ...], x64: bool) -> Any:
-    """An array that many runs have alike, such as their save times, of the numbers that JAX has."""
-    return jax.device_put(np.frombuffer(data, dtype).reshape(shape))
+@functools.cache
+def _code(ending: Ending, x64: bool) -> Any:
+    """An ending as an array, of the integers that JAX has."""
+    return jax.device_put(np.asarray(int(ending)))
 
 
 def _snapshot(system: AbstractSystem, t: Any, y: Any) -> Any:

@@ -69,7 +69,7 @@ MUTANTS = [
         "padding_counts",
         "tokens that fill the last block count",
         ("reduce/exact.py:_fold_blocks", replace("_blocks(_a, _b, reducer.empty_weight)", "_blocks(_a, _b)")),
-        tests=f"{SUMS}::test_blocks_equal_dense",
+        tests=f"{BRANCHES}::test_both_branches_on_both_sides_of_the_limit",
     ),
     mutant(
         "bound_beyond_its_limit",

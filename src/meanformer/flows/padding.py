@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._types import Scalar
-from .._warm import remembered
 from ..attention.facts import facts_of
-from ..measures.cloud import PointCloud
 from ..spaces import AbstractSpace
 from .particles import ParticleSystem
 from .stepping import Asked
@@ -19,8 +17,6 @@ from .system import AbstractSystem
 
 # Up to here a size is a power of two, and further on a multiple of an eighth of the next one: at most a quarter more.
 DOUBLED = 64
-# Clouds of so few bytes are padded once, for all runs from them.
-FEW_BYTES = 1 << 16
 
 
 def padded_size(n: int) -> int:
@@ -34,18 +30,10 @@ def padded(system: AbstractSystem, t0: Scalar, asked: Asked) -> AbstractSystem:
     """The system with a cloud of one of the few sizes, if that can be done unseen."""
     if not isinstance(system, ParticleSystem) or asked.planned or not _hides_padding(system, t0, asked):
         return system
-    mu = system.mu
-    cloud = _padded_once(mu) if mu.points.nbytes <= FEW_BYTES else _padded_cloud(mu)
-    return ParticleSystem(system.field, cloud, system.space, system.frame, np.asarray(mu.n))
-
-
-def _padded_cloud(mu: PointCloud) -> PointCloud:
-    size = padded_size(mu.n)
+    mu, size = system.mu, padded_size(system.mu.n)
     positions = None if mu.positions is None else _longer(np.asarray(mu.positions), size)
-    return mu.unchecked(_longer(np.asarray(mu.points), size), _longer(np.asarray(mu.weights), size, 0), positions)
-
-
-_padded_once = remembered(_padded_cloud)
+    cloud = mu.unchecked(_longer(np.asarray(mu.points), size), _longer(np.asarray(mu.weights), size, 0), positions)
+    return ParticleSystem(system.field, cloud, system.space, system.frame, np.asarray(mu.n))
 
 
 def padded_state(system: AbstractSystem, y: Any) -> Any:

@@ -2,7 +2,6 @@
 a journal kept.
 """
 
-import functools
 import time as clock
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -246,15 +245,8 @@ class _Now:
                 final = jax.tree.map(lambda a: a[-1:], saved[0])
         times = np.concatenate([times for times, _ in self.blocks])
         final = jax.tree.map(lambda a: a[0], final)
-        times, saved, final, t = jax.device_put((times, saved, final, self.t))
-        outcome = Outcome(_code(self.ending, jax.config.jax_enable_x64), t)  # pyright: ignore
-        return observed(observer, system, times, saved, final, outcome, self.stats, False)
-
-
-@functools.cache
-def _code(ending: Ending, x64: bool) -> Any:
-    """An ending as an array, of the integers that JAX has."""
-    return jax.device_put(np.asarray(int(ending)))
+        times, saved, final, code, t = jax.device_put((times, saved, final, np.asarray(int(self.ending)), self.t))
+        return observed(observer, system, times, saved, final, Outcome(code, t), self.stats, False)
 
 
 def _snapshot(system: AbstractSystem, t: Any, y: Any) -> Any:

@@ -71,7 +71,7 @@ MUTANTS = [
         "padding_with_weight",
         "padded tokens have weight",
         (
-            "flows/padding.py:_padded_cloud",
+            "flows/padding.py:padded",
             replace("_longer(np.asarray(mu.weights), size, 0)", "_longer(np.asarray(mu.weights), size)"),
         ),
         tests=f"{STEPPING}::test_padding_is_not_seen",

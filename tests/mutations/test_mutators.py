@@ -11,7 +11,7 @@ import pytest
 from mutations.__main__ import known, state
 from mutations.mutants import PARTS
 from mutations.mutators import NotApplicable, apply, assign, drop, replace, returns
-from nightly import WAITING, waits
+from nightly import waits
 
 TESTS = Path(__file__).parents[1]
 MUTANTS = [mutant for part in PARTS.values() for mutant in part]
@@ -95,26 +95,6 @@ def test_what_a_mutant_names_does_not_wait_for_the_night():
     """Of a test with many cases some may wait: those by day must be enough."""
     named = {test for mutant in MUTANTS for test in mutant.tests}
     assert [test for test in sorted(named) if waits(test)] == []
-
-
-def test_what_waits_for_the_night_exists():
-    assert sorted(WAITING) == list(Path(TESTS / "nightly.txt").read_text(encoding="utf-8").splitlines())
-    for file, _, name in (test.partition("::") for test in WAITING):
-        source = (TESTS / file).read_text(encoding="utf-8")
-        assert f"def {name.partition('[')[0]}(" in source, f"{file}::{name}"
-
-
-@pytest.mark.parametrize("file", sorted(TESTS.rglob("test_*.py")), ids=lambda file: file.stem)
-def test_no_file_waits_as_a_whole(file):
-    """Nor is a test listed whose own cases say which of them waits."""
-    place = file.relative_to(TESTS).as_posix()
-    tests = [node for node in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)]
-    tests = [node for node in tests if node.name.startswith("test_")]
-    listed = {node.name for node in tests if f"{place}::{node.name}" in WAITING}
-    marks = {node.name: [ast.unparse(mark) for mark in node.decorator_list] for node in tests}
-    marked = {name for name, all_of_it in marks.items() if "pytest.mark.nightly" in all_of_it}
-    assert {node.name for node in tests} - listed - marked
-    assert [name for name in listed if any("mark.nightly" in mark for mark in marks[name])] == []
 
 
 @pytest.mark.nightly

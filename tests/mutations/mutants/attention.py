@@ -3,7 +3,6 @@
 from ..mutators import assign, mutant, replace, returns
 
 FIELDS = "tests/attention/test_golden_fields.py"
-IDENTITIES = "tests/attention/test_identities.py"
 COMBINATIONS = "tests/attention/test_combinations.py"
 CONVENTIONS = "tests/attention/test_conventions.py"
 SOLVER = "tests/attention/test_sinkhorn_solver.py"

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import compiled
+import meanformer as mf
 from meanformer._programs import call, executable, identity, store
 from meanformer._programs.call import forget, program
 
@@ -380,6 +381,15 @@ def test_recursion_and_unreadable_code():
     for _ in range(2):
         f(Pair(X, Y, ""), 1, writes)
     assert total == 1
+
+
+def test_a_cloud_compiles_nothing():
+    law = mf.uniform_cube(d=2)
+    law.sample(30, key=jax.random.key(0))
+    with compilations(0):
+        for n in (31, 37, 43):
+            law.sample(n, key=jax.random.key(n))
+            mf.PointCloud(np.ones((n, 2), np.float32)).with_positions()
 
 
 # On disk

@@ -46,6 +46,9 @@ def as_array(value: Any, dtype: Any = None) -> Array:
     if _is_of(value, dtype):
         return value
     with nullcontext() if is_traced(value) else jax.ensure_compile_time_eval():
+        if isinstance(value, np.ndarray):
+            # `asarray` would compile a program for each shape, and both may share memory: a copy that nobody changes.
+            return jax.device_put(np.array(value, dtype))
         return jnp.asarray(value, dtype)
 
 

@@ -27,6 +27,15 @@ def test_default_weights_are_equal():
     assert np.array_equal(mu.weights, np.full(4, 0.25))
 
 
+@pytest.mark.parametrize("n", [8, 1000, 100_000])
+def test_a_cloud_does_not_change_with_the_array_it_was_made_from(n):
+    for offset in range(8):  # JAX shares memory that lies where it likes it
+        table = np.zeros(2 * n + 16)[offset : offset + 2 * n].reshape(n, 2)
+        cloud = mf.PointCloud(table)
+        table[:] = 1
+        assert not np.asarray(cloud.points).any(), offset
+
+
 def test_zero_weight_is_outside_the_radius():
     mu = mf.PointCloud([[3.0, 4.0], [30.0, 40.0]], [1.0, 0.0])
     assert float(mu.radius) == 5.0

@@ -15,14 +15,14 @@ from .particles import ParticleSystem
 from .stepping import Asked
 from .system import AbstractSystem
 
-# Up to here a size is a power of two, and further on a multiple of an eighth of the next one: at most a quarter more.
-DOUBLED = 64
+# Up to here a size is a power of two; further on a multiple of an eighth of the next one, and of 16: at most half more.
+DOUBLED, UNIT = 32, 16
 
 
 def padded_size(n: int) -> int:
     """The size to which a cloud of `n` tokens is padded."""
     power = 1 << max(n - 1, 7).bit_length()
-    unit = power if power <= DOUBLED else power // 8
+    unit = power if power <= DOUBLED else max(power // 8, UNIT)
     return -(-n // unit) * unit
 
 

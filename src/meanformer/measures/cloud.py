@@ -117,7 +117,7 @@ class PointCloud(eqx.Module):
         checks.finite(points, "points")
         shape = points.shape[:-1]
         if weights is None:
-            weights = jnp.full(shape, 1 / shape[-1], points.dtype)
+            weights = np.full(shape, 1 / shape[-1], points.dtype)
         weights = _checked_weights(weights, shape)
         if positions is not None:
             positions = _checked_positions(positions, shape)
@@ -172,8 +172,8 @@ class PointCloud(eqx.Module):
     def with_positions(self, positions: Any = None) -> "PointCloud":
         """The same tokens with `positions`, shape `(n,)`; by default $s_i=i/n$, so that token i sees tokens 1..i."""
         if positions is None:
-            positions = jnp.arange(1, self.n + 1, dtype=self.points.dtype) / self.n
-            positions = jnp.broadcast_to(positions, self.weights.shape)
+            numbers = np.arange(1, self.n + 1, dtype=self.points.dtype)
+            positions = np.broadcast_to(numbers / self.points.dtype.type(self.n), self.weights.shape)
         return PointCloud(self.points, self.weights, positions)
 
     def push(self, function: Callable[[Points], Points]) -> "PointCloud":

@@ -40,6 +40,7 @@ CASES = {
     "fast Sinkhorn, n = 20,000": FAST.format(n=20_000) + "mf.flow(mf.Sinkhorn(I, I, -I), many, 0.2, accuracy=1e-6)",
     "fast Sinkhorn, n = 100,000": FAST.format(n=100_000) + "mf.flow(mf.Sinkhorn(I, I, -I), many, 0.2, accuracy=1e-6)",
 }
+README_RUN = ["-m", "meanformer", "run", "clusters", "--set", "d=2", "--set", "t1=8.0"]
 LONG = tuple(name for name in CASES if "Sinkhorn, n" in name)
 EYE = [[1.0, 0.0], [0.0, 1.0]]
 EXPLORED = {
@@ -137,6 +138,13 @@ def _first_results(part: Part, say: Callable[[str], None]) -> Table:
             part.at_most("README tokens, store empty, against plain diffrax", cells[0] / against, 1.5)
             part.at_most("README tokens, store full, against plain diffrax", cells[1] / against, 0.5)
             part.at_most("README tokens, programs compiled", count, 6)
+    say("meanformer run")
+    seconds = []
+    for _ in range(REPEATS):
+        with tempfile.TemporaryDirectory() as folder:
+            runs = (spent([*README_RUN, "--out", f"{folder}/{name}"], **_stored(folder)) for name in ("cold", "warm"))
+            seconds.append([cpu for _, cpu in runs])
+    table.rows.append(["`meanformer run`, README", *(f"{cell:.2f}" for cell in np.median(seconds, axis=0)), "", ""])
     return table
 
 

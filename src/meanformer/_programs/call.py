@@ -66,6 +66,10 @@ class Program(Generic[P, R]):
         self._compiled: dict[Hashable, _Compiled] = {}
         _programs.append(self)
 
+    def with_options(self, options: Mapping[str, Any]) -> "Program[P, R]":
+        """The same function, compiled with other options."""
+        return Program(self._function, options)
+
     @functools.cached_property
     def _plain(self) -> Callable[P, R]:
         return eqx.filter_jit(self._function)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
-from .._programs.call import program
+from .._programs.call import QUICK, program
 from .._types import Scalar, cast, common_dtype, is_traced
 from ..display.card import Html, card, shown
 from ..measures.cloud import PointCloud
@@ -222,7 +222,7 @@ def tried(field: AbstractField, mu: PointCloud, t: Scalar, sums: AbstractSums) -
     return velocity, float(max(relative, worst)) if np.isfinite(error) else float("inf")
 
 
-@program
+@program(options=QUICK)
 def _trial(
     field: AbstractField, mu: PointCloud, t: Scalar, sums: AbstractSums, rows: Array, columns: int
 ) -> tuple[Float[Array, "n d"], Float[Array, "m d"], Scalar]:

@@ -13,6 +13,7 @@ from .. import _checks as checks
 from .._programs.call import trace_state_clean
 from .._progress import Progress
 from .._types import cast, is_traced
+from ..attention.approximate import Approximate
 from ..attention.base import AbstractField
 from ..gaussian.march import IMPLICIT_SIZE
 from ..measures.cloud import PointCloud
@@ -32,7 +33,7 @@ from .run import Integrate, Prepared, host_run, watching
 from .save import resolve_save
 from .setup import checked_control, checked_system, pieces, schedule_is_traced, with_breaks
 from .solvers import checked_solver, diffrax_solver
-from .stepping import Asked, Control, Segment, Span, advance
+from .stepping import Asked, Control, Segment, Span, advance, advance_on_grids
 from .stop import resolve_stop
 from .system import AbstractSystem
 from .trajectory import Trajectory
@@ -192,7 +193,8 @@ def _integrator(solver: Any, control: Control) -> Integrate:
     if method is not None:
 
         def by_method(system: AbstractSystem, asked: Asked, y: Any, span: Span) -> Segment:
-            return advance(system, method, control, asked, y, span)
+            gridded = isinstance(system.field, Approximate) and system.field.sums.gridded
+            return (advance_on_grids if gridded else advance)(system, method, control, asked, y, span)
 
         return by_method if method.watches else watching(by_method)
     import diffrax

@@ -61,6 +61,11 @@ class AbstractSums(eqx.Module):
         r"""$\sum_jw_j\varphi(q_i\cdot y_j)v_j$; `tokens` has weights."""
 
     @property
+    def gridded(self) -> bool:
+        """Whether most of the work is on grids."""
+        return False
+
+    @property
     def mixes_keys(self) -> bool:
         """Whether keys are averaged instead of values that are functions of them."""
         return False
@@ -117,6 +122,10 @@ class Fast(AbstractSums):
     labels: Int[Array, " n"] | None = None
     groups: int = eqx.field(static=True, default=1)
     of_keys: bool = eqx.field(static=True, default=False)
+
+    @property
+    def gridded(self) -> bool:
+        return self.grid is not None or self.nodes is not None
 
     @property
     def mixes_keys(self) -> bool:

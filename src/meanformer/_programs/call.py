@@ -60,15 +60,15 @@ class _Given(NamedTuple):
 class Program(Generic[P, R]):
     """A function that is compiled when it is called; see `program`."""
 
-    def __init__(self, function: Callable[P, R], options: Mapping[str, Any] | None):
+    def __init__(self, function: Callable[P, R], options: Mapping[str, Any] | None, inline: bool = False):
         functools.update_wrapper(self, function)
-        self._function, self._options = function, options
+        self._function, self._options, self._inline = function, options, inline
         self._compiled: dict[Hashable, _Compiled] = {}
         _programs.append(self)
 
     def with_options(self, options: Mapping[str, Any]) -> "Program[P, R]":
         """The same function, compiled with other options."""
-        return Program(self._function, options)
+        return Program(self._function, options, self._inline)
 
     @functools.cached_property
     def _plain(self) -> Callable[P, R]:
@@ -78,6 +78,8 @@ class Program(Generic[P, R]):
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._inline and not trace_state_clean():
+            return self._function(*args, **kwargs)
         if not trace_state_clean() or not _one_processor() or _debugging():
             return self._plain(*args, **kwargs)
         leaves, structure = tree_flatten((args, kwargs))
@@ -160,8 +162,10 @@ class Program(Generic[P, R]):
 @overload
 def program(function: Callable[P, R], /) -> Program[P, R]: ...
 @overload
-def program(*, options: Mapping[str, Any] | None = ...) -> Callable[[Callable[P, R]], Program[P, R]]: ...
-def program(function: Any = None, /, *, options: Mapping[str, Any] | None = None) -> Any:
+def program(
+    *, options: Mapping[str, Any] | None = ..., inline: bool = ...
+) -> Callable[[Callable[P, R]], Program[P, R]]: ...
+def program(function: Any = None, /, *, options: Mapping[str, Any] | None = None, inline: bool = False) -> Any:
     """A function that is compiled for each kind of its arguments, once on each machine.
 
     As with `equinox.filter_jit`, arrays among the leaves of the arguments are arguments of the program, and everything
@@ -178,10 +182,11 @@ def program(function: Any = None, /, *, options: Mapping[str, Any] | None = None
         function: A pure function. Call it in one way: `f(x, 1)` and `f(x, n=1)` are two programs.
         options: Options of XLA's compiler, left out where this XLA does not know them; by default `QUICK` for small
             arrays, and none for others.
+        inline: Whether it is no program of its own within another one: for a few operations.
     """
     if function is None:
-        return functools.partial(Program, options=options)
-    return Program(function, options)
+        return functools.partial(Program, options=options, inline=inline)
+    return Program(function, options, inline)
 
 
 _programs: list[Program[..., Any]] = []

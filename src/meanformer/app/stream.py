@@ -14,7 +14,7 @@ import meanformer as mf
 
 from .. import _checks as checks
 from .._programs.call import program
-from ..diagnostics.bounds import grown_radius
+from ..diagnostics.bounds import grown_radii
 from ..diagnostics.clusters import box_diameter, clusters_at
 from ..diagnostics.spectra import effective_ranks
 from ..diagnostics.token_energy import token_law
@@ -126,7 +126,7 @@ class Curves:
             return np.full(len(times), self.radius)
         # In few sizes, each of which is compiled once.
         padded = np.append(times, np.full(2 ** math.ceil(math.log2(len(times))) - len(times), times[-1]))
-        bound = _bounds(self.field, self.mu.radius, jnp.asarray(self.t0), jnp.asarray(padded))
+        bound = grown_radii(self.field, self.mu.radius, jnp.asarray(self.t0), jnp.asarray(padded))
         return None if bound is None else np.asarray(bound, float)[: len(times)]
 
     def clusters(self, z: np.ndarray) -> np.ndarray:
@@ -165,11 +165,6 @@ class Curves:
             if (k % step == 0 or k == len(x) - 1) and np.isfinite(x[k]).all():
                 out[k] = function(self.mu.with_points(jnp.asarray(x[k])))
         return out
-
-
-@program
-def _bounds(field: Any, radius: Array, t0: Array, times: Array) -> Array | None:
-    return jax.vmap(lambda t: grown_radius(field, radius, t0, t))(times)
 
 
 @program

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
-from .._types import Scalar, cast, common_dtype
+from .._programs.call import program
+from .._types import AnyArray, Scalar, cast, common_dtype
 from ..attention.base import AbstractField, check_kind
 from ..attention.kernel import AbstractAttention
 from ..attention.lipschitz import Lipschitz
@@ -106,6 +107,23 @@ def grown_radius(field: AbstractField, radius: Scalar, t0: Scalar, t1: Scalar) -
     return grown
 
 
+def grown_radii(field: AbstractField, radius: Scalar, t0: Scalar, times: AnyArray) -> Array | None:
+    """The bounds on the radius at many times, on the host; None if there is none at the last."""
+    return _grown_radii(_over_pieces(field, t0, np.asarray(times).max()), radius, times)
+
+
+@program
+def _grown_radii(pieces: list[tuple[AbstractField, Scalar, Scalar]], radius: Scalar, times: AnyArray) -> Array | None:
+    def at(t: Scalar) -> Scalar | None:
+        grown: Scalar | None = radius
+        for piece, start, end in pieces:
+            grown = None if grown is None else _grown(piece, grown, jnp.minimum(start, t), jnp.minimum(end, t))
+        return grown
+
+    return jax.vmap(at)(times)
+
+
+@program(inline=True)
 def _grown(field: AbstractField, radius: Scalar, start: Scalar, end: Scalar) -> Scalar | None:
     r"""A bound on $R$ after $\dot R\le a(t)R+b(t)$ from `start` to `end`: $e^{\int a}(R+\int b)$."""
     if growth(field, start) is None:
@@ -145,22 +163,27 @@ def lipschitz_constants(field: AbstractField, radius: Any, t: Any = 0.0) -> Lips
     """
     check_kind(field)
     radius, t = checks.positive(radius, "radius", "the radius of a ball around 0"), checks.scalar(t, "t")
-    return _constants(field, radius, t)
+    terms = field.terms(t)
+    return _constants(terms, radius, np.ones(len(terms), radius.dtype))
 
 
-def _constants(
-    field: AbstractField, radius: Scalar, t: Scalar, weigh: Callable[[Term], float] = lambda term: 1.0
-) -> Lipschitz | None:
-    """The sum over terms; `weigh` multiplies $L_mu$ of a term."""
+@program(inline=True)
+def _constants(terms: tuple[Term, ...], radius: Scalar, factors: AnyArray) -> Lipschitz | None:
+    """The sum over terms, whose $L_mu$ have `factors`."""
     in_x, in_mu = jnp.zeros((), radius.dtype), jnp.zeros((), radius.dtype)
-    for term in field.terms(t):
+    for term, factor in zip(terms, factors, strict=True):
         one = term.leaf.lipschitz(term.left, radius)
         if one is None:
             return None
         in_x = in_x + one.x
         # An infinite weight of a constant that is 0 weighs nothing.
-        in_mu = None if in_mu is None or one.mu is None else in_mu + jnp.where(one.mu > 0, weigh(term) * one.mu, 0)
+        in_mu = None if in_mu is None or one.mu is None else in_mu + jnp.where(one.mu > 0, factor * one.mu, 0)
     return Lipschitz(in_x, in_mu)
+
+
+def _hardy_factors(terms: tuple[Term, ...], p: float, dtype: Any) -> np.ndarray:
+    """The factor of each term in a distance with exponent `p`."""
+    return np.array([hardy_factor(term, p) for term in terms], dtype)
 
 
 def hardy_factor(term: Term, p: float) -> float:
@@ -224,20 +247,22 @@ def stability_bound(
     p = checks.power(p)
     field, mu, t0, t1 = _checked_span(field, mu, t0, t1)
     field, nu, t0, t1 = _checked_span(field, nu, t0, t1)
-    radius: Scalar | None = jnp.maximum(mu.radius, nu.radius)
+    radius = np.maximum(mu.radius, nu.radius)
     exponent = 0.0
     for piece, start, end in _over_pieces(field, t0, t1):
-        first = _constants(piece, radius, start)
-        if first is None or first.mu is None or growth(piece, start) is None:
+        terms = piece.terms(start)
+        factors = _hardy_factors(terms, p, start.dtype)
+        first, grown = _constants(terms, radius, factors), _grown(piece, radius, start, end)
+        if first is None or first.mu is None or grown is None:
             return None
-        exponent += float(_exponent(piece, radius, start, end, p))
-        radius = _grown(piece, radius, start, end)
-        assert radius is not None
+        exponent += float(_exponent(piece, radius, start, end, factors))
+        radius = grown
     with np.errstate(over="ignore"):
         return Stability(exponent, float(np.exp(exponent)), float(radius))
 
 
-def _exponent(field: AbstractField, radius: Scalar, start: Scalar, end: Scalar, p: float) -> Scalar:
+@program(inline=True)
+def _exponent(field: AbstractField, radius: Scalar, start: Scalar, end: Scalar, factors: AnyArray) -> Scalar:
     r"""$\int(L_x(R_s)+L_\mu(R_s))ds$ over one piece, by Gauss quadrature: the radius grows where weights do not."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     nodes, weights = (jnp.asarray(v / 2, start.dtype) for v in (nodes + 1, weights))
@@ -245,7 +270,7 @@ def _exponent(field: AbstractField, radius: Scalar, start: Scalar, end: Scalar, 
     def rate(node: Scalar) -> Scalar:
         t = start + (end - start) * node
         here = _grown(field, radius, start, t)
-        constants = _constants(field, here, t, lambda term: hardy_factor(term, p))  # pyright: ignore[reportArgumentType]
+        constants = _constants(field.terms(t), here, factors)  # pyright: ignore[reportArgumentType]
         return constants.x + constants.mu  # pyright: ignore
 
     return (end - start) * weights @ jax.vmap(rate)(nodes)
@@ -284,7 +309,8 @@ def euler_bound(field: AbstractField, mu: PointCloud, depth: int, t1: Any = 1.0,
         )
     field, mu, t0, t1 = _checked_span(field, mu, 0.0, t1)
     radius, speed = grown_radius(field, mu.radius, t0, t1), growth(field, t0)
-    constants = None if radius is None else _constants(field, radius, t0, lambda term: hardy_factor(term, p))
+    terms = field.terms(t0)
+    constants = None if radius is None else _constants(terms, radius, _hardy_factors(terms, p, t0.dtype))
     if radius is None or speed is None or constants is None or constants.mu is None:
         return None
     L, S = float(constants.x + constants.mu), float(speed[0] * radius + speed[1])

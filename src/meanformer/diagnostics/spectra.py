@@ -11,13 +11,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._types import Scalar
 from ..measures.cloud import PointCloud
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 
 
-def _spectrum(of: Any) -> Float[Array, " d"]:
+def _covariance(of: Any) -> Float[Array, "d d"]:
     measure = isinstance(of, (PointCloud, Gaussian, Density))
     covariance = of.covariance if measure else checks.matrix(of, "covariance")
     if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
@@ -37,11 +38,12 @@ def _spectrum(of: Any) -> Float[Array, " d"]:
                 expected="C == C.T",
                 remedy="pass (C + C.T) / 2",
             )
-    return jnp.maximum(jnp.linalg.eigvalsh(covariance), 0)
+    return covariance
 
 
-def _shares(of: Any) -> Float[Array, " d"]:
-    spectrum = _spectrum(of)
+@program(inline=True)
+def _shares(covariance: Float[Array, "d d"]) -> Float[Array, " d"]:
+    spectrum = jnp.maximum(jnp.linalg.eigvalsh(covariance), 0)
     total = spectrum.sum()
     # A single point has no variance; it counts as rank 1 in one direction, so that the order of the ranks holds.
     alone = jnp.zeros_like(spectrum).at[-1].set(1)
@@ -64,7 +66,11 @@ def effective_rank(of: Any) -> Scalar:
 
     MATH g; Roy and Vetterli 2007.
     """
-    p = _shares(of)
+    return _effective_rank(_shares(_covariance(of)))
+
+
+@program(inline=True)
+def _effective_rank(p: Float[Array, " d"]) -> Scalar:
     return jnp.exp(-jnp.sum(jnp.where(p > 0, p * jnp.log(jnp.where(p > 0, p, 1)), 0)))
 
 
@@ -94,7 +100,12 @@ def participation_ratio(of: Any) -> Scalar:
 
     MATH g.
     """
-    return 1 / jnp.sum(_shares(of) ** 2)
+    return _participation_ratio(_shares(_covariance(of)))
+
+
+@program(inline=True)
+def _participation_ratio(p: Float[Array, " d"]) -> Scalar:
+    return 1 / jnp.sum(p**2)
 
 
 def stable_rank(of: Any) -> Scalar:
@@ -112,7 +123,12 @@ def stable_rank(of: Any) -> Scalar:
 
     MATH g.
     """
-    return 1 / _shares(of).max()
+    return _stable_rank(_shares(_covariance(of)))
+
+
+@program(inline=True)
+def _stable_rank(p: Float[Array, " d"]) -> Scalar:
+    return 1 / p.max()
 
 
 def isoscore(of: Any) -> Scalar:
@@ -133,9 +149,13 @@ def isoscore(of: Any) -> Scalar:
 
     MATH g; Rudman et al. 2022.
     """
-    p = _shares(of)
+    return _isoscore(_shares(_covariance(of)))
+
+
+@program(inline=True)
+def _isoscore(p: Float[Array, " d"]) -> Scalar:
     d = p.shape[0]
-    return jnp.ones((), p.dtype) if d == 1 else (1 / jnp.sum(p**2) - 1) / (d - 1)
+    return jnp.ones((), p.dtype) if d == 1 else (_participation_ratio(p) - 1) / (d - 1)
 
 
 def average_cosine(mu: PointCloud | Density) -> Scalar:
@@ -163,7 +183,11 @@ def average_cosine(mu: PointCloud | Density) -> Scalar:
             expected="a PointCloud with points of shape (n, d), or a Density",
             remedy="wrap points in mf.PointCloud; use jax.vmap over a batch",
         )
-    cloud = mu.cloud() if isinstance(mu, Density) else mu
+    return _average_cosine(mu.cloud() if isinstance(mu, Density) else mu)
+
+
+@program(inline=True)
+def _average_cosine(cloud: PointCloud) -> Scalar:
     largest = jnp.abs(cloud.points).max(axis=1, keepdims=True)
     scaled = cloud.points / jnp.where(largest > 0, largest, 1)  # so that no square overflows, or underflows
     lengths = jnp.sqrt(jnp.where(largest[:, 0] > 0, jnp.sum(scaled**2, axis=1), 1))

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from .. import _checks as checks
 from .. import _draws as draws
+from .._programs.call import program
 from .._types import Key, Points, Weights, cast, common_dtype
 from ..display.card import shown
 from .cards import cloud_card
@@ -142,20 +143,17 @@ class PointCloud(eqx.Module):
     @property
     def mean(self) -> Float[Array, "*batch d"]:
         r"""The mean $m=\sum_iw_ix_i$, shape `(d,)`."""
-        return jnp.einsum("...n,...nd->...d", self.weights, self.points)
+        return _mean(self)
 
     @property
     def covariance(self) -> Float[Array, "*batch d d"]:
         r"""The covariance $\Sigma=\sum_iw_i(x_i-m)(x_i-m)^\top$, shape `(d, d)`: with $1/n$, not $1/(n-1)$."""
-        centred = self.points - self.mean[..., None, :]
-        return jnp.einsum("...n,...ni,...nj->...ij", self.weights, centred, centred)
+        return _covariance(self)
 
     @property
     def radius(self) -> Float[Array, "*batch"]:
         r"""The radius of the support around 0, $\max_{w_i>0}|x_i|$, a number (MATH d.1)."""
-        squares = jnp.max(jnp.where(self.visible, jnp.sum(self.points**2, axis=-1), 0), axis=-1)
-        # The root of 0 has no derivative: a cloud at 0 has radius 0 with derivative 0.
-        return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
+        return _radius(self)
 
     def with_points(self, points: Points) -> "PointCloud":
         """The same weights and positions on other points of shape `(n, d)`, unchecked (for use inside flows)."""
@@ -217,6 +215,24 @@ class PointCloud(eqx.Module):
         return jax.tree.map(lambda a: a[index], self)
 
     _repr_html_ = shown(cloud_card)
+
+
+@program(inline=True)
+def _mean(mu: PointCloud) -> Array:
+    return jnp.einsum("...n,...nd->...d", mu.weights, mu.points)
+
+
+@program(inline=True)
+def _covariance(mu: PointCloud) -> Array:
+    centred = mu.points - mu.mean[..., None, :]
+    return jnp.einsum("...n,...ni,...nj->...ij", mu.weights, centred, centred)
+
+
+@program(inline=True)
+def _radius(mu: PointCloud) -> Array:
+    squares = jnp.max(jnp.where(mu.visible, jnp.sum(mu.points**2, axis=-1), 0), axis=-1)
+    # The root of 0 has no derivative: a cloud at 0 has radius 0 with derivative 0.
+    return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
 
 
 def stack_clouds(clouds: Sequence[PointCloud]) -> PointCloud:

@@ -3,10 +3,9 @@ r"""Numbers of any run over time: the eigenvalues of its covariance, its ranks, 
 from types import SimpleNamespace
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-from ..diagnostics.bounds import grown_radius
+from ..diagnostics.bounds import grown_radii
 from ..diagnostics.spectra import effective_rank, participation_ratio, stable_rank
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
@@ -112,9 +111,9 @@ def radius_along(run: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     if run.discrete:  # a run of layers keeps its first layer only, and the bound is of flows
         return times, radii, None
     # From the first saved radius, which need not be that of the start.
-    radius, t0, *later = (jnp.asarray(number, run.system.dtype) for number in (radii[0], times[0], *times))
-    bounds = [grown_radius(run.field, radius, t0, t) for t in later]
-    known = None if bounds[-1] is None else np.array([float(b) for b in bounds if b is not None])
+    radius, t0, later = (number.astype(run.system.dtype) for number in (radii[0], times[0], times))
+    bounds = grown_radii(run.field, radius, t0, later)
+    known = None if bounds is None else np.asarray(bounds, np.float64)
     return times, radii, known if known is None or np.isfinite(known).all() else None
 
 

@@ -16,7 +16,7 @@ from ..attention.schedule import is_constant, pieces_of
 from ..attention.view import Term, View
 from ..diagnostics.bounds import (
     euler_bound,
-    grown_radius,
+    grown_radii,
     lipschitz_constants,
     stability_bound,
     trace_bound,
@@ -227,11 +227,11 @@ def _of_tokens(run: Any, p: float, seed: int) -> tuple[list[Claim], dict[str, An
         allowed = max(1e-9, 100 * float(jnp.finfo(run.system.dtype).eps)) * radius
         return [Claim("the sphere is invariant: ||x| - r| (chosen)", allowed, off)], {}
     claims, paths = [], {}
-    bounds = [grown_radius(field, jnp.asarray(radii[0]), run.times[0], t) for t in run.times]
-    if bounds[-1] is None:
+    bounds = grown_radii(field, radii[0], run.times[0], run.times)
+    if bounds is None:
         claims.append(Claim("support radius R(t)", None, float(radii.max()), no_bound(field, run.times[0])))
     else:
-        values = np.array([float(b) for b in bounds if b is not None])
+        values = np.asarray(bounds)
         paths["support radius R(t)"] = (times, values, radii)
         claims.append(_along("support radius R", times, values, radii))
     claims += _lipschitz_claims(run)

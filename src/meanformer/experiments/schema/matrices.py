@@ -28,6 +28,7 @@ from pydantic import Field
 
 from ... import _checks as checks
 from ... import _draws as draws
+from ..._types import as_array
 from ..toml import dotted
 from .base import Count, OneOfForms, Seed, Site, Table, is_number
 
@@ -242,4 +243,4 @@ def _normal(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
 
 
 def _identity(shape: Shape) -> Array:
-    return jnp.eye(*shape)
+    return as_array(np.eye(*shape))

@@ -142,8 +142,15 @@ def test_sinkhorn_stalled_is_reported() -> None:
     assert run.outcome.kind == "SINKHORN_STALLED" and not run.outcome.ok
     assert "max_iter" in str(run.outcome)
     assert run.stats["sinkhorn_error"] > float(field.tol)
-    # Layers, and runs under tracing, say it too.
     assert mf.layers(field, TOKENS, 4).outcome.kind == "SINKHORN_STALLED"
+    # The same program with enough iterations arrives.
+    fine = mf.flow(mf.Sinkhorn(3 * Q, 3 * K, V), TOKENS, 1.0, **euler)
+    assert fine.outcome.kind == "REACHED" and fine.stats["sinkhorn_error"] <= 1e-10
+    assert fine.times.shape == (101,)  # by default
+
+
+def test_sinkhorn_stalled_under_tracing() -> None:
+    field, euler = mf.Sinkhorn(3 * Q, 3 * K, V, max_iter=1), {"solver": "euler", "step": 0.25}
     traced = jax.jit(lambda x: mf.flow(field, TOKENS.with_points(x), 1.0, save=2, **euler).outcome)(TOKENS.points)
     assert traced.kind == "SINKHORN_STALLED"
     # Of a run under tracing that ended in its first piece, what comes later is not finite, and its steps do not count.
@@ -151,10 +158,6 @@ def test_sinkhorn_stalled_is_reported() -> None:
     saved = jax.jit(lambda x: mf.flow(pieces, TOKENS.with_points(x), 1.0, save=[0.0, 0.5, 1.0], **euler))(TOKENS.points)
     assert saved.outcome.kind == "SINKHORN_STALLED" and int(saved.stats["steps"]) == 2
     assert np.isfinite(saved.points[:2]).all() and not np.isfinite(saved.points[2]).any()
-    # The same program with enough iterations arrives.
-    fine = mf.flow(mf.Sinkhorn(3 * Q, 3 * K, V), TOKENS, 1.0, **euler)
-    assert fine.outcome.kind == "REACHED" and fine.stats["sinkhorn_error"] <= 1e-10
-    assert fine.times.shape == (101,)  # by default
 
 
 @pytest.mark.parametrize("kind", ["REACHED", "STOPPED", "STEP_LIMIT", "STEP_TOO_SMALL", "NOT_FINITE"])

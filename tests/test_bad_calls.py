@@ -54,6 +54,13 @@ CALLS = [
         "points",
     ),
     (lambda: mf.PointCloud([["a", "b"]]), "points cannot be read", "a list of text", "real numbers", "pass points"),
+    (
+        lambda: mf.PointCloud(np.ma.ones((2, 2))),
+        "points cannot be read",
+        "a masked array",
+        "real numbers",
+        "pass points",
+    ),
     (lambda: mf.PointCloud("tokens.npy"), "points must be numeric", "'tokens.npy'", "real numbers", "pass points"),
     (lambda: mf.PointCloud([[1.0 + 2.0j]]), "points must be real", "complex", "real numbers", "real part of points"),
     (lambda: mf.PointCloud(POINTS > 0), "points must be numbers", "dtype bool", "real numbers", ".astype(float)"),

@@ -383,6 +383,45 @@ def test_recursion_and_unreadable_code():
     assert total == 1
 
 
+def test_an_inline_program_is_part_of_another_one():
+    def f(x):
+        return jnp.sin(x) + 1
+
+    x = jnp.asarray([1.0, 2.0])
+    inline, apart = program(inline=True)(f), program(f)
+    assert "jit" in str(jax.make_jaxpr(apart)(x))
+    assert "jit" not in str(jax.make_jaxpr(inline)(x))
+    np.testing.assert_array_equal(inline(x), apart(x))
+    np.testing.assert_allclose(jax.vmap(jax.grad(inline))(x), np.cos(x), rtol=1e-14)
+    with compilations(0):
+        inline(np.asarray([3.0, 4.0]))
+
+
+def test_options_make_another_program(folder):
+    f = program(lambda x: jnp.sin(x) + 1)
+    quick = f.with_options(call.QUICK)
+    X = np.ones(call.SMALL + 1)  # else it would be quick by itself
+    np.testing.assert_array_equal(f(X), quick(X))
+    assert f._place(call._read([X], None)) != quick._place(call._read([X], None))
+
+
+class Unhashable:
+    __hash__ = None  # type: ignore
+
+    def __init__(self, level):
+        self.level = level
+
+    def __call__(self, x):
+        return self.level * x
+
+
+def test_what_cannot_be_hashed_is_not_compiled():
+    f = program(lambda x, rule: rule(x) + 1)
+    X = np.asarray([1.0, 2.0])
+    for level in (2.0, 3.0):
+        np.testing.assert_array_equal(f(X, Unhashable(level)), level * X + 1)
+
+
 def test_a_cloud_compiles_nothing():
     law = mf.uniform_cube(d=2)
     law.sample(30, key=jax.random.key(0))

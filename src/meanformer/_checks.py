@@ -67,6 +67,8 @@ def _no_numbers(value: Any) -> str | None:
         return "random keys" if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) else None
     if is_traced(value):  # a list of traced numbers
         return None
+    if isinstance(value, np.ma.MaskedArray):
+        return "a masked array, whose mask would be lost"
     try:
         kind = np.asarray(value).dtype.kind
     except ValueError:

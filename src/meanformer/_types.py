@@ -47,7 +47,7 @@ def as_array(value: Any, dtype: Any = None) -> Array:
         return value
     with nullcontext() if is_traced(value) else jax.ensure_compile_time_eval():
         if isinstance(value, np.ndarray):
-            # `asarray` would compile a program for each shape, and both may share memory: a copy that nobody changes.
+            # `asarray` would compile a program for each shape. What is put may share memory: so a copy.
             return jax.device_put(np.array(value, dtype))
         return jnp.asarray(value, dtype)
 

@@ -356,6 +356,10 @@ def test_piecewise():
     field = mf.Piecewise([z.field(kind) for kind in kinds], breaks=[0.5, 1.0])
     for t, kind in ((-1.0, 0), (0.0, 0), (0.499, 0), (0.5, 1), (0.9, 1), (1.0, 2), (5.0, 2)):
         assert error(field(z.cloud, z.x, t), z.dense(kinds[kind], z.x)) <= 1e-13
+    now = z.field("softmax")
+    for around in (lambda f: f, lambda f: f + now, mf.PreNorm):
+        np.testing.assert_array_equal(around(field).matrix(z.cloud, t=0.2), around(now).matrix(z.cloud))
+    np.testing.assert_array_equal(mf.Causal(field).matrix(z.masked_cloud, t=0.2), mf.Causal(now).matrix(z.masked_cloud))
 
 
 def test_push_attention():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import meanformer as mf
+from meanformer.diagnostics.bounds import grown_radii
 
 RNG = np.random.default_rng(72)
 Q, K, V, W = (RNG.normal(size=(3, 3)) for _ in range(4))
@@ -84,3 +85,18 @@ def test_invisible_tokens_do_not_count_and_it_differentiates() -> None:
     assert float(mf.support_bound(mf.Softmax(Q, K, V), far, 0.5)) == pytest.approx(bound(mf.Softmax(Q, K, V)))
     slope = jax.grad(lambda t: mf.support_bound(mf.Softmax(Q, K, V), TOKENS, t))(0.5)
     np.testing.assert_allclose(float(slope), norm(V) * bound(mf.Softmax(Q, K, V)), rtol=1e-12)
+
+
+def test_bounds_at_many_times():
+    """Piece by piece as at one time."""
+    late = mf.Scheduled(lambda t: mf.Softmax(Q, K, (0.1 + t**2) * V))
+    field = mf.Piecewise([mf.Softmax(Q, K, V), late, mf.Softmax(Q, K, 0.3 * V)], breaks=[0.5, 0.8])
+    times = jnp.asarray([0.1, 0.2, 0.5, 0.6, 0.8, 0.9, 1.3])
+    found = grown_radii(field, TOKENS.radius, times[0], times)
+    assert found is not None
+    np.testing.assert_allclose(found, [bound(field, t, 0.1) for t in times], rtol=1e-12)
+    np.testing.assert_array_less(found[:-1], found[1:])
+    # A piece without a bound counts once it is met.
+    wild = mf.Piecewise([mf.Softmax(Q, K, V), mf.Linear(Q, K, V)], breaks=[0.5])
+    assert grown_radii(wild, TOKENS.radius, times[0], times[:3]) is not None
+    assert grown_radii(wild, TOKENS.radius, times[0], times) is None

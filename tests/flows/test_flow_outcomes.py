@@ -142,18 +142,19 @@ def test_sinkhorn_stalled_is_reported() -> None:
     assert run.outcome.kind == "SINKHORN_STALLED" and not run.outcome.ok
     assert "max_iter" in str(run.outcome)
     assert run.stats["sinkhorn_error"] > float(field.tol)
+    # Layers, and runs under tracing, say it too.
     assert mf.layers(field, TOKENS, 4).outcome.kind == "SINKHORN_STALLED"
+    traced = jax.jit(lambda x: mf.flow(field, TOKENS.with_points(x), 1.0, save=2, **euler).outcome)(TOKENS.points)
+    assert traced.kind == "SINKHORN_STALLED"
     # The same program with enough iterations arrives.
     fine = mf.flow(mf.Sinkhorn(3 * Q, 3 * K, V), TOKENS, 1.0, **euler)
     assert fine.outcome.kind == "REACHED" and fine.stats["sinkhorn_error"] <= 1e-10
     assert fine.times.shape == (101,)  # by default
 
 
-def test_sinkhorn_stalled_under_tracing() -> None:
+def test_a_traced_run_that_ended_in_its_first_piece() -> None:
+    """What comes later is not finite, and its steps do not count."""
     field, euler = mf.Sinkhorn(3 * Q, 3 * K, V, max_iter=1), {"solver": "euler", "step": 0.25}
-    traced = jax.jit(lambda x: mf.flow(field, TOKENS.with_points(x), 1.0, save=2, **euler).outcome)(TOKENS.points)
-    assert traced.kind == "SINKHORN_STALLED"
-    # Of a run under tracing that ended in its first piece, what comes later is not finite, and its steps do not count.
     pieces = mf.Piecewise([field, mf.Affine(V)], [0.5])
     saved = jax.jit(lambda x: mf.flow(pieces, TOKENS.with_points(x), 1.0, save=[0.0, 0.5, 1.0], **euler))(TOKENS.points)
     assert saved.outcome.kind == "SINKHORN_STALLED" and int(saved.stats["steps"]) == 2

@@ -87,7 +87,10 @@ class Program(Generic[P, R]):
             given = _read(leaves, structure)
         except identity.Unknown:
             return self._plain(*args, **kwargs)
-        found = self._compiled.get(given.key)
+        try:
+            found = self._compiled.get(given.key)
+        except TypeError:  # an object of the user's that cannot be hashed
+            return self._function(*args, **kwargs)
         if found is not None:
             return found.result(found.run(*given.moving))
         try:
@@ -182,7 +185,7 @@ def program(function: Any = None, /, *, options: Mapping[str, Any] | None = None
         function: A pure function. Call it in one way: `f(x, 1)` and `f(x, n=1)` are two programs.
         options: Options of XLA's compiler, left out where this XLA does not know them; by default `QUICK` for small
             arrays, and none for others.
-        inline: Whether it is no program of its own within another one: for a few operations.
+        inline: Inside a transformation, call the function itself, without a `jit` of its own.
     """
     if function is None:
         return functools.partial(Program, options=options, inline=inline)

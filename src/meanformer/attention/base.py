@@ -91,9 +91,8 @@ class AbstractField(eqx.Module):
             (2 + 2 * heads) * x.shape[0] * mu.n * x.dtype.itemsize,
             "ask for fewer rows: matrix(mu, x=mu.points[:1000])",
         )
-        own = x is mu.points
         field, mu, x, t, s = cast((self, mu, x, t, s), common_dtype(self.terms(t), mu, x))
-        matrices = _matrices(field, mu, None if own else x, t, View(s))
+        matrices = matrices_of(field, mu, x, t, View(s))
         if not matrices:
             checks.refuse(
                 "this field has no attention matrix",
@@ -241,13 +240,6 @@ def matrices_of(
 ) -> tuple[Float[Array, "m n"], ...]:
     """The attention matrices of all leaves of `field`."""
     return tuple(matrix for term in field.terms(t) for matrix in term.leaf.matrices(mu, x, t, term.view(view)))
-
-
-@program(inline=True)
-def _matrices(
-    field: AbstractField, mu: PointCloud, x: Queries | None, t: Scalar, view: View
-) -> tuple[Float[Array, "m n"], ...]:
-    return matrices_of(field, mu, mu.points if x is None else x, t, view)
 
 
 @program

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .. import _checks as checks
+from .._programs.call import program
 from .._types import Matrix, Points, Queries, Scalar, Vector, cast, common_dtype
 from ..measures.cloud import PointCloud
 from ..reduce.exact import Tokens, dot, log_weights
@@ -182,7 +183,7 @@ class AbstractAttention(AbstractLeaf):
         return jnp.where(fine, values, jnp.nan)
 
     def matrices(self, mu: PointCloud, x: Queries, t: Scalar, view: View) -> tuple[Float[Array, "m n"], ...]:
-        return (self.mix(mu, x, jnp.eye(mu.n, dtype=x.dtype), view),)
+        return (_matrix(self, mu, None if x is mu.points else x, view),)
 
     @property
     def logit(self) -> Logit:
@@ -284,3 +285,10 @@ def averaged_tokens(mu: PointCloud, keys: Float[Array, "n k"], values: Float[Arr
 def summed_tokens(mu: PointCloud, keys: Float[Array, "n k"], values: Float[Array, "n v"]) -> Tokens:
     """The tokens of `mu` for a plain `Sum`: weights."""
     return Tokens(keys, mu.weights, values, mu.positions)
+
+
+@program(inline=True)
+def _matrix(kind: AbstractAttention, mu: PointCloud, x: Queries | None, view: View) -> Float[Array, "m n"]:
+    # Queries that are the tokens themselves are so by identity, which arguments lose.
+    x = mu.points if x is None else x
+    return kind.mix(mu, x, jnp.eye(mu.n, dtype=x.dtype), view)

@@ -108,7 +108,7 @@ def grown_radius(field: AbstractField, radius: Scalar, t0: Scalar, t1: Scalar) -
 
 
 def grown_radii(field: AbstractField, radius: Scalar, t0: Scalar, times: AnyArray) -> Array | None:
-    """The bounds on the radius at many times, on the host; None if there is none at the last."""
+    """The bounds on the radius at many times, on the host; None if there is none up to the largest."""
     return _grown_radii(_over_pieces(field, t0, np.asarray(times).max()), radius, times)
 
 
@@ -117,10 +117,12 @@ def _grown_radii(pieces: list[tuple[AbstractField, Scalar, Scalar]], radius: Sca
     def at(t: Scalar) -> Scalar | None:
         grown: Scalar | None = radius
         for piece, start, end in pieces:
-            grown = None if grown is None else _grown(piece, grown, jnp.minimum(start, t), jnp.minimum(end, t))
+            after = None if grown is None else _grown(piece, grown, start, jnp.clip(t, start, end))
+            grown = None if after is None else jnp.where(t > start, after, grown)
         return grown
 
-    return jax.vmap(at)(times)
+    # One after the other: a rule of many nodes at all times at once would need much memory.
+    return jax.lax.map(at, times)
 
 
 @program(inline=True)
@@ -247,7 +249,7 @@ def stability_bound(
     p = checks.power(p)
     field, mu, t0, t1 = _checked_span(field, mu, t0, t1)
     field, nu, t0, t1 = _checked_span(field, nu, t0, t1)
-    radius = np.maximum(mu.radius, nu.radius)
+    radius = np.maximum(mu.radius, nu.radius)  # on the host, where nothing is compiled for it
     exponent = 0.0
     for piece, start, end in _over_pieces(field, t0, t1):
         terms = piece.terms(start)

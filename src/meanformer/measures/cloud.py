@@ -170,8 +170,9 @@ class PointCloud(eqx.Module):
     def with_positions(self, positions: Any = None) -> "PointCloud":
         """The same tokens with `positions`, shape `(n,)`; by default $s_i=i/n$, so that token i sees tokens 1..i."""
         if positions is None:
-            numbers = np.arange(1, self.n + 1, dtype=self.points.dtype)
-            positions = np.broadcast_to(numbers / self.points.dtype.type(self.n), self.weights.shape)
+            xp = draws.numpy_of(self)
+            numbers = xp.arange(1, self.n + 1, dtype=self.points.dtype)
+            positions = xp.broadcast_to(numbers / self.points.dtype.type(self.n), self.weights.shape)
         return PointCloud(self.points, self.weights, positions)
 
     def push(self, function: Callable[[Points], Points]) -> "PointCloud":

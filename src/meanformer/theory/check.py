@@ -231,7 +231,7 @@ def _of_tokens(run: Any, p: float, seed: int) -> tuple[list[Claim], dict[str, An
     if bounds is None:
         claims.append(Claim("support radius R(t)", None, float(radii.max()), no_bound(field, run.times[0])))
     else:
-        values = np.asarray(bounds)
+        values = np.asarray(bounds, np.float64)
         paths["support radius R(t)"] = (times, values, radii)
         claims.append(_along("support radius R", times, values, radii))
     claims += _lipschitz_claims(run)

@@ -13,6 +13,13 @@ MUTANTS = [
         tests="tests/diagnostics/test_support_bound.py::test_several_heads_add_up",
     ),
     mutant(
+        "bound_of_all_pieces",
+        "the bound at a time counts the pieces after it",
+        ("diagnostics/bounds.py:_grown_radii.at", replace("jnp.clip(t, start, end)", "end")),
+        ("diagnostics/bounds.py:_grown_radii.at", replace("jnp.where(t > start, after, grown)", "after")),
+        tests="tests/diagnostics/test_support_bound.py::test_bounds_at_many_times",
+    ),
+    mutant(
         "no_hardy",
         "a renormalised mask has no factor",
         ("diagnostics/bounds.py:hardy_factor", replace("_a / (_a - 1)", "1.0")),

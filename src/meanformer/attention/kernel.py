@@ -290,5 +290,4 @@ def summed_tokens(mu: PointCloud, keys: Float[Array, "n k"], values: Float[Array
 @program(inline=True)
 def _matrix(kind: AbstractAttention, mu: PointCloud, x: Queries | None, view: View) -> Float[Array, "m n"]:
     # Queries that are the tokens themselves are so by identity, which arguments lose.
-    x = mu.points if x is None else x
-    return kind.mix(mu, x, jnp.eye(mu.n, dtype=x.dtype), view)
+    return kind.mix(mu, mu.points if x is None else x, jnp.eye(mu.n, dtype=mu.points.dtype), view)

@@ -115,10 +115,12 @@ def grown_radii(field: AbstractField, radius: Scalar, t0: Scalar, times: AnyArra
 @program
 def _grown_radii(pieces: list[tuple[AbstractField, Scalar, Scalar]], radius: Scalar, times: AnyArray) -> Array | None:
     def at(t: Scalar) -> Scalar | None:
-        grown: Scalar | None = radius
+        grown = radius
         for piece, start, end in pieces:
-            after = None if grown is None else _grown(piece, grown, start, jnp.clip(t, start, end))
-            grown = None if after is None else jnp.where(t > start, after, grown)
+            after = _grown(piece, grown, start, jnp.clip(t, start, end))
+            if after is None:
+                return None
+            grown = jnp.where(t > start, after, grown)
         return grown
 
     # One after the other: a rule of many nodes at all times at once would need much memory.

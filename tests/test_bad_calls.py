@@ -25,6 +25,7 @@ POINTS = jnp.asarray([[1.0, 0.0], [0.0, 1.0], [0.5, -0.5]])
 TOKENS = mf.PointCloud(POINTS)
 PLACED = TOKENS.with_positions()
 BATCH = mf.stack_clouds([TOKENS, TOKENS])
+MASKED = np.ma.masked_greater(np.asarray(POINTS), 0.7)
 GAUSS = mf.Gaussian([0.0, 0.0], cov=jnp.eye(2))
 TOKENS32 = mf.PointCloud(POINTS.astype("float32"))
 SOFTMAX, HARDMAX = mf.Softmax(I, I, I), mf.Hardmax(I, I, I)
@@ -55,11 +56,18 @@ CALLS = [
     ),
     (lambda: mf.PointCloud([["a", "b"]]), "points cannot be read", "a list of text", "real numbers", "pass points"),
     (
-        lambda: mf.PointCloud(np.ma.ones((2, 2))),
-        "points cannot be read",
-        "a masked array",
+        lambda: mf.PointCloud(MASKED),
+        "points must not be masked",
+        "masked entries",
         "real numbers",
-        "pass points",
+        "points.filled(0.0)",
+    ),
+    (
+        lambda: mf.PointCloud(list(MASKED)),
+        "points must not be masked",
+        "a list with masked",
+        "real numbers",
+        "filled(0.0)",
     ),
     (lambda: mf.PointCloud("tokens.npy"), "points must be numeric", "'tokens.npy'", "real numbers", "pass points"),
     (lambda: mf.PointCloud([[1.0 + 2.0j]]), "points must be real", "complex", "real numbers", "real part of points"),

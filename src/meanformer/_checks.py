@@ -67,8 +67,6 @@ def _no_numbers(value: Any) -> str | None:
         return "random keys" if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) else None
     if is_traced(value):  # a list of traced numbers
         return None
-    if isinstance(value, np.ma.MaskedArray):
-        return "a masked array, whose mask would be lost"
     try:
         kind = np.asarray(value).dtype.kind
     except ValueError:
@@ -82,6 +80,14 @@ def to_array(value: Any, name: str, kind: str = "an array of real numbers") -> A
     remedy = f"pass {name} as {kind}"
     if isinstance(value, str) or value is None:
         refuse(f"{name} must be numeric", got=repr(value), expected=kind, remedy=remedy)
+    if any(np.ma.is_masked(part) for part in (value if isinstance(value, (list, tuple)) else (value,))):
+        remedy = f"drop the masked rows, or fill them: {name}.filled(0.0)"
+        refuse(
+            f"{name} must not be masked",
+            got=f"a {type(value).__name__} with masked entries",
+            expected=kind,
+            remedy=remedy,
+        )
     strange = _no_numbers(value)
     if strange is not None:
         refuse(f"{name} cannot be read as numbers", got=strange, expected=kind, remedy=remedy)

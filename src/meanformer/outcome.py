@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from . import _checks as checks
-from ._types import is_traced
+from ._types import AnyArray, is_traced
 from .display.card import BAD, GOOD, Html, shown, status
 
 
@@ -73,9 +73,9 @@ class Outcome(eqx.Module):
     ```
     """
 
-    code: Int[Array, "*batch"]
+    code: Int[AnyArray, "*batch"]
     """The ending as an integer, see `Ending`; one per run in a batch."""
-    time: Float[Array, "*batch"]
+    time: Float[AnyArray, "*batch"]
     """The time at which the computing ended."""
 
     @property

@@ -245,8 +245,9 @@ class _Now:
                 final = jax.tree.map(lambda a: a[-1:], saved[0])
         times = np.concatenate([times for times, _ in self.blocks])
         final = jax.tree.map(lambda a: a[0], final)
-        times, saved, final, code, t = jax.device_put((times, saved, final, np.asarray(int(self.ending)), self.t))
-        return observed(observer, system, times, saved, final, Outcome(code, t), self.stats, False)
+        times, saved, final = jax.device_put((times, saved, final))
+        ending = Outcome(np.asarray(int(self.ending)), np.asarray(self.t))  # numbers that are read on the host
+        return observed(observer, system, times, saved, final, ending, self.stats, False)
 
 
 def _snapshot(system: AbstractSystem, t: Any, y: Any) -> Any:

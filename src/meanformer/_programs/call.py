@@ -78,9 +78,10 @@ class Program(Generic[P, R]):
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if self._inline and not trace_state_clean():
+        transformed = not trace_state_clean()
+        if transformed and self._inline:
             return self._function(*args, **kwargs)
-        if not trace_state_clean() or not _one_processor() or _debugging():
+        if transformed or not _one_processor() or _debugging():
             return self._plain(*args, **kwargs)
         leaves, structure = tree_flatten((args, kwargs))
         try:
@@ -179,13 +180,14 @@ def program(function: Any = None, /, *, options: Mapping[str, Any] | None = None
       `lambda` each time needs no new program;
     - a call costs some ten microseconds more than that of what is compiled.
 
-    Inside a transformation of JAX, or with more than one CPU for a device, it is `equinox.filter_jit`.
+    Inside a transformation of JAX it is `equinox.filter_jit`, or the function itself if it is `inline`; with more than
+    one CPU for a device it is `equinox.filter_jit`. With an argument that cannot be hashed it runs uncompiled.
 
     Args:
         function: A pure function. Call it in one way: `f(x, 1)` and `f(x, n=1)` are two programs.
         options: Options of XLA's compiler, left out where this XLA does not know them; by default `QUICK` for small
             arrays, and none for others.
-        inline: Inside a transformation, call the function itself, without a `jit` of its own.
+        inline: Whether it has no `jit` of its own inside a transformation.
     """
     if function is None:
         return functools.partial(Program, options=options, inline=inline)

@@ -2,13 +2,13 @@
 
 import enum
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from . import _checks as checks
 from ._types import AnyArray, is_traced
+from ._warm import Module
 from .display.card import BAD, GOOD, Html, shown, status
 
 
@@ -60,7 +60,7 @@ _WORDS = {
 }
 
 
-class Outcome(eqx.Module):
+class Outcome(Module):
     """How a run ended: `kind` (a word), `time`, `ok`, and `str(outcome)`, a sentence with advice.
 
     A numerical failure is an outcome, never an exception. Under `jit`, `vmap` or `grad` only `code` (an integer, see

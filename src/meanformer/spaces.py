@@ -3,17 +3,16 @@
 import abc
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
 from . import _checks as checks
 from . import _draws as draws
 from ._types import Key, Points, Scalar, is_traced
-from ._warm import light
+from ._warm import Module, light
 
 
-class AbstractSpace(eqx.Module):
+class AbstractSpace(Module):
     r"""A space that tokens live in: it knows its tangent vectors and the way back to itself; flows know nothing else of
     geometry.
 

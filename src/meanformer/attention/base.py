@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .._programs.call import program
 from .._types import Matrix, Queries, Scalar, Vector, cast, common_dtype
+from .._warm import Module
 from ..display.card import shown
 from ..display.modules import module_card
 from ..measures.cloud import PointCloud, check_range
@@ -27,7 +28,7 @@ from .lipschitz import Lipschitz
 from .view import Term, View, as_cloud, compose, one
 
 
-class AbstractField(eqx.Module):
+class AbstractField(Module):
     r"""A velocity field made by attention, $(\mu,x,t)\mapsto\Gamma_\mu(x)$.
 
     Call it at any points, on or off the support of the measure: `field(mu, x)` takes `x` of shape `(m, d)` to

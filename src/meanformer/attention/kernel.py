@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 from .. import _checks as checks
 from .._programs.call import program
 from .._types import Matrix, Points, Queries, Scalar, Vector, cast, common_dtype
+from .._warm import Module
 from ..measures.cloud import PointCloud
 from ..reduce.exact import Tokens, dot, log_weights
 from ..reduce.grid import LARGEST_DIMENSION
@@ -22,7 +23,7 @@ from .view import View
 MOST_AMPLIFIED = 30.0
 
 
-class Projections(eqx.Module):
+class Projections(Module):
     r"""The affine maps of one head: query $q=Qx+b_q$, key $k=Ky+b_k$, value $v=Vy+b_v$.
 
     **Arguments:** `Q` and `K` of shape `(k, d)`, `V` of shape `(v, d)` (numbers are read as 1 x 1 matrices);

@@ -9,11 +9,12 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._types import Queries, Vector, cast, common_dtype
+from .._warm import Module
 from ..measures.cloud import PointCloud
 from .base import AbstractField, AbstractNormed
 
 
-class AbstractNorm(eqx.Module):
+class AbstractNorm(Module):
     """A token-wise normalisation."""
 
     @abc.abstractmethod

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .._programs.call import QUICK, program
 from .._types import Scalar, cast, common_dtype, is_traced
+from .._warm import Module
 from ..display.card import Html, card, shown
 from ..measures.cloud import PointCloud
 from ..reduce.exact import log_weights
@@ -38,7 +39,7 @@ SINKHORN_TOKENS = 5_000
 TRIES = 3
 
 
-class Plan(eqx.Module):
+class Plan(Module):
     """How sums over tokens will be done: `mf.plan(field, tokens, accuracy=1e-6)`. Print it to read it.
 
     - `accuracy`: the largest error asked for, relative to the field's scale (its root mean square over random tokens);

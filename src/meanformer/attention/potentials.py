@@ -6,13 +6,13 @@ them, as functions of the problem, with derivatives.
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._types import Scalar
+from .._warm import Module
 from .iteration import CG_STEPS, Machine
 from .problem import Problem
 
@@ -20,7 +20,7 @@ from .problem import Problem
 MOST_ROUNDING = 1e-2
 
 
-class Potentials(eqx.Module):
+class Potentials(Module):
     r"""The solution of a Sinkhorn problem, and how well it was solved.
 
     `g` is in the gauge $\sum_jw_jg_j=0$; `f` is its row update, so that every row of $k=e^{f\oplus g+c}$ is a

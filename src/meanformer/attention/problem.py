@@ -18,6 +18,7 @@ from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Bool, Float
 
 from .._types import Scalar
+from .._warm import Module
 from ..reduce.exact import QUERY_BLOCK, Tokens, dot, log_weights
 from ..reduce.sums import AbstractSums, Exact
 
@@ -25,7 +26,7 @@ from ..reduce.sums import AbstractSums, Exact
 SMALLEST_DIAGONAL = 1e-14
 
 
-class Problem(eqx.Module):
+class Problem(Module):
     """Queries, keys and weights of a cloud against itself; `logit` makes $c_{ij}$ from a query and a key."""
 
     queries: Float[Array, "n k"]
@@ -113,7 +114,7 @@ class Problem(eqx.Module):
         return System(self, f, g, jnp.sqrt(self.weights * column_sums))
 
 
-class System(eqx.Module):
+class System(Module):
     r"""$I-CR$, where $R$ and $C$ average over rows and columns of the plan, scaled by `root`, $\sqrt{wa}$.
 
     Scaled, it is symmetric with eigenvalues in $[1-s^2,1]$, but for the constants, which the gauge removes. At low

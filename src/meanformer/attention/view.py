@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from .. import _checks as checks
 from .._types import Queries
+from .._warm import Module
 from ..measures.cloud import PointCloud
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from .base import AbstractLeaf
 
 
-class View(eqx.Module):
+class View(Module):
     r"""How the queries see the measure: all of it, or, if `causal`, only the tokens at positions $r\le s$ (MATH b.8).
 
     It is what a kind of attention is handed by `Causal` and by a flow; only those who write a field meet it.

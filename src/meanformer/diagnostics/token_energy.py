@@ -17,6 +17,7 @@ from jaxtyping import Array
 from .. import _checks as checks
 from .._programs.call import program
 from .._types import Matrix, Scalar, cast, common_dtype
+from .._warm import Module
 from ..attention.potentials import Potentials
 from ..attention.problem import Problem
 from ..attention.schedule import is_constant
@@ -71,7 +72,7 @@ def tokens_e0(A: Matrix, mu: PointCloud) -> Scalar:
     return jnp.exp(jax.nn.logsumexp(log_weights(mu.weights) + log_Z)) / 2
 
 
-class TokenLaw(eqx.Module):
+class TokenLaw(Module):
     """The energy that a field moves, and how: call it at a measure for the energy and its derivative in time.
 
     `M` is the matrix in the exponent, `V` the value matrix; `expected` says where the energy goes, if that is known.

@@ -4,7 +4,6 @@ import time as clock
 import warnings
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +13,7 @@ from .. import _checks as checks
 from .._programs.call import program
 from .._progress import Progress
 from .._types import Scalar
+from .._warm import Module
 from ..attention.base import AbstractField
 from ..attention.solved import sinkhorn_excess
 from ..attention.view import View
@@ -134,7 +134,7 @@ def _cells(system: DensitySystem, y: Any) -> PointCloud:
     return system.measure(y).cloud()
 
 
-class _Advance(eqx.Module):
+class _Advance(Module):
     """Where a piece of a run has come to: `ahead` and `dt` are those of a step whose first stage is done."""
 
     y: Any

@@ -135,12 +135,12 @@ def flow(
     given = measure.points.dtype if isinstance(measure, PointCloud) else measure.mean.dtype
     control = checked_control(system, solver, rtol, atol, step, t0, given, accuracy)
     observer = checked_observer(sample, observers, system, t0)
-    mu = system.mu
-    rules, seconds = resolve_stop(stop, mu, t0)
+    each = observer.bytes(system)
+    rules, seconds = resolve_stop(stop, system.mu, t0)
     rules = cast(rules, system.dtype)
     # Under `jit` all that is computed is traced, even from numbers that are known: save times are then computed now.
     with nullcontext() if is_traced(save, t0, t1) else jax.ensure_compile_time_eval():
-        times = with_breaks(resolve_save(save, t0, t1, observer.bytes(system)), system.field, t0, t1)
+        times = with_breaks(resolve_save(save, t0, t1, each), system.field, t0, t1)
     under_jit = not trace_state_clean()
     traced = under_jit or is_traced(system, t0, t1, times, control, rules) or schedule_is_traced(system.field, t0)
     checked_plan(accuracy, system, traced)
@@ -161,7 +161,7 @@ def flow(
         return _traced(system, parts, solver, control, Asked(rules, observer, False), adjoint, limit, times, t0)
     checks.fits_in_memory(
         f"a run of {system.summary()}",
-        STATES_IN_A_STEP * system.state_bytes + 2.5 * len(times) * observer.bytes(system),
+        STATES_IN_A_STEP * system.state_bytes + 2.5 * len(times) * each,
         "fewer tokens, or sample=1000 to keep only some of them",
     )
     finished = book.begin("flow", *call)

@@ -5,14 +5,13 @@ c).
 import abc
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
 from .. import _checks as checks
 from .._lapack import expm, expm_on_host
 from .._types import Matrix, Points, Scalar, is_traced
-from .._warm import light
+from .._warm import Module, light
 from ..attention.base import AbstractField
 from ..attention.facts import facts_of
 from ..attention.kernel import AbstractAttention
@@ -42,7 +41,7 @@ def value_matrix(field: AbstractField, t: Scalar) -> Matrix:
     return total
 
 
-class AbstractFrame(eqx.Module):
+class AbstractFrame(Module):
     """The state `y` that is integrated, and its meaning. `points(y)` are the tokens in the frame."""
 
     @abc.abstractmethod
@@ -193,7 +192,7 @@ class MovingRescaled(AbstractFrame):
         return points, propagator, jnp.linalg.inv(propagator)
 
 
-class Rescaled(eqx.Module):
+class Rescaled(Module):
     r"""The frame $z=e^{-(t-t_0)V}x$, in which clusters stay at finite distance: `flow(..., frame=mf.Rescaled())` (MATH
     c). For averaging kinds
 

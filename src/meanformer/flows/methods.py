@@ -6,7 +6,7 @@ so compiles several times faster than a general solver's; all others are those o
 
 import abc
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,6 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool
 
 from .._types import Scalar
+from .._warm import Module
 from ..attention.solved import Watch
 from ..rosenbrock import rodas5p_between, rodas5p_step
 
@@ -44,7 +45,7 @@ class Step(NamedTuple):
     known: Known
 
 
-class AbstractMethod(eqx.Module):
+class AbstractMethod(Module):
     """A one-step method."""
 
     @property
@@ -179,15 +180,15 @@ class RungeKutta(AbstractMethod):
         ks, watch = jax.lax.fori_loop(begin, count, stage, (ks, known.watch))
 
         def state(share: Scalar) -> Any:
-            powers = share ** jnp.arange(1, inside.shape[1] + 1, dtype=t.dtype)
-            return after(inside @ powers, ks)
+            weights = share * reduce(lambda sum, coefficients: sum * share + coefficients, inside.T[::-1])
+            return after(weights, ks)
 
         last = jax.tree.map(lambda k: k[-1], ks) if self.chained else None
         return Step(after(b, ks), moved(error, ks), state, Known(last, watch))
 
 
 def _put(ks: Any, i: Any, values: Any) -> Any:
-    return jax.tree.map(lambda k, v: k.at[i].set(v), ks, values)
+    return jax.tree.map(lambda k, v: jax.lax.dynamic_update_index_in_dim(k, v, i, 0), ks, values)
 
 
 class Rosenbrock(AbstractMethod):

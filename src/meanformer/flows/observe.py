@@ -12,7 +12,7 @@ from jaxtyping import Array, Int
 from .. import _checks as checks
 from .._programs.call import program
 from .._types import Scalar, as_array, is_traced
-from .._warm import light
+from .._warm import Module, light
 from .particles import ParticleSystem
 from .system import AbstractSystem
 
@@ -33,7 +33,7 @@ def _radius(mu: Any, t: Scalar) -> Array:
 STATISTICS = {"mean": _mean, "covariance": _covariance, "radius": _radius}
 
 
-class Observer(eqx.Module):
+class Observer(Module):
     """Which tokens are kept (None: all), and which functions of the measure."""
 
     tokens: Int[Array, " sample"] | None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._types import Scalar
+from .._warm import assembled
 from ..attention.facts import facts_of
 from ..spaces import AbstractSpace
 from .particles import ParticleSystem
@@ -33,7 +34,8 @@ def padded(system: AbstractSystem, t0: Scalar, asked: Asked) -> AbstractSystem:
     mu, size = system.mu, padded_size(system.mu.n)
     positions = None if mu.positions is None else _longer(np.asarray(mu.positions), size)
     cloud = mu.unchecked(_longer(np.asarray(mu.points), size), _longer(np.asarray(mu.weights), size, 0), positions)
-    return ParticleSystem(system.field, cloud, system.space, system.frame, np.asarray(mu.n))
+    field, space, frame = system.field, system.space, system.frame
+    return assembled(ParticleSystem, field=field, mu=cloud, space=space, frame=frame, count=np.asarray(mu.n))
 
 
 def padded_state(system: AbstractSystem, y: Any) -> Any:

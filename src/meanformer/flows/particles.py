@@ -1,5 +1,6 @@
 """Tokens as an interacting-particle system: the right-hand side that a solver integrates."""
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -115,7 +116,8 @@ class ParticleSystem(AbstractSystem):
 
     @property
     def state_bytes(self) -> int:
-        return self.mu.n * self.mu.d * self.mu.points.dtype.itemsize
+        points = self.mu.points
+        return math.prod(points.shape[-2:]) * points.dtype.itemsize
 
     @property
     def dtype(self) -> Any:

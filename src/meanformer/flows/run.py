@@ -13,6 +13,7 @@ import numpy as np
 
 from .._progress import Progress
 from .._types import Scalar, is_traced
+from .._warm import assembled
 from ..attention.approximate import Approximate
 from ..attention.solved import Watch
 from ..outcome import Ending, Outcome
@@ -246,7 +247,8 @@ class _Now:
         times = np.concatenate([times for times, _ in self.blocks])
         final = jax.tree.map(lambda a: a[0], final)
         times, saved, final = jax.device_put((times, saved, final))
-        ending = Outcome(np.asarray(int(self.ending)), np.asarray(self.t))  # numbers that are read on the host
+        # Numbers that are read on the host.
+        ending = assembled(Outcome, code=np.asarray(int(self.ending)), time=np.asarray(self.t))
         return observed(observer, system, times, saved, final, ending, self.stats, False)
 
 

@@ -10,14 +10,14 @@ from jaxtyping import Float
 
 from .. import _checks as checks
 from .._types import AnyArray, Scalar, cast, is_traced
-from .._warm import light
+from .._warm import Module, light
 
 DEFAULT_COUNT = 101
 # By default a run keeps no more than this many bytes of states (and never fewer than two states).
 DEFAULT_BYTES = 2**28
 
 
-class SaveTimes(eqx.Module):
+class SaveTimes(Module):
     """A schedule of save times; made by `linear_times` and `log_times`."""
 
     count: int = eqx.field(static=True)

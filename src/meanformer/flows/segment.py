@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from .._programs.call import program
 from .._types import Scalar
+from .._warm import Module
 from ..outcome import Ending
 from ..spaces import Euclidean
 from .diffrax_solvers import Retracting
@@ -68,7 +69,7 @@ def _event(system: AbstractSystem, asked: Asked) -> diffrax.Event | None:
     return diffrax.Event([held(rule) for rule in asked.rules] + [outgrown] * asked.planned)
 
 
-class Diffrax(eqx.Module):
+class Diffrax(Module):
     """A solver of diffrax, how it is differentiated, and how many steps it has memory for.
 
     On the host `saved` are states, as those of `meanformer.flows.stepping`; `traced` they are whole records.

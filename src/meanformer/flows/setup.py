@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import _checks as checks
 from .._types import Scalar, as_array, as_host, cast, common_dtype, is_traced, wider
+from .._warm import assembled
 from ..attention.base import AbstractField
 from ..attention.facts import check_moves, facts_of
 from ..attention.planned import Plan, checked_accuracy
@@ -69,7 +70,8 @@ def checked_system(
             remedy="tokens on a sphere stay bounded: leave out frame=",
         )
     bound = ORIGINAL if frame is None else frame.bind(field, t0)
-    return ParticleSystem(field, measure, cast(space, dtype), bound), t0, t1
+    space = cast(space, dtype)
+    return assembled(ParticleSystem, field=field, mu=measure, space=space, frame=bound, count=None), t0, t1
 
 
 def refuse_for_gaussians(space: Any, frame: Any) -> None:

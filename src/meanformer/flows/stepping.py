@@ -158,7 +158,8 @@ def advance(
             row, saved = carry
             inside = _where(times[row] == t, y, step.inside((times[row] - now.t) / length))
             values = record(times[row], inside)
-            return row + 1, jax.tree.map(lambda rows, value: rows.at[row].set(value), saved, values)
+            put = jax.lax.dynamic_update_index_in_dim  # which, unlike `.at`, does not ask whether the row is there
+            return row + 1, jax.tree.map(lambda rows, value: put(rows, value, row, 0), saved, values)
 
         return jax.lax.while_loop(due, write, (now.row, now.saved))
 

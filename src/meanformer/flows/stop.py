@@ -14,12 +14,13 @@ from jaxtyping import Array, Bool
 
 from .. import _checks as checks
 from .._types import Scalar
+from .._warm import Module
 from ..measures.cloud import PointCloud
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 
 
-class AbstractStop(eqx.Module):
+class AbstractStop(Module):
     """A rule that is asked after every accepted step, inside the compiled run: `flow(..., stop=rule)`.
 
     A subclass has one method, `rule(mu, t, velocity)`, which answers with an array of shape `()`, true to stop, and is
@@ -123,7 +124,7 @@ class _When(AbstractStop):
         return jnp.asarray(self.function(mu, t), bool)
 
 
-class WallClock(eqx.Module):
+class WallClock(Module):
     """Stop when the run has taken `seconds` (looked at between segments, on the host; not under tracing).
 
     Where a run ends then depends on the machine. A short run, of one segment, is not stopped.

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool
 
 from .._programs.call import program
 from .._types import Scalar
-from .._warm import light
+from .._warm import Module, light
 from ..attention.base import AbstractField
 from ..attention.schedule import breaks_of, frozen
 from ..attention.solved import Guesses, Solved, Watch
@@ -21,7 +21,7 @@ from ..outcome import Ending
 Fitted = Callable[["AbstractSystem", Scalar, Any], "AbstractSystem"]
 
 
-class AbstractSystem(eqx.Module):
+class AbstractSystem(Module):
     """A measure moved by a field. The state `y` is what is integrated, a snapshot what is kept of it."""
 
     field: eqx.AbstractVar[AbstractField]

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._types import cast, is_traced
+from .._warm import Module, assembled
 from ..attention import CONVENTION
 from ..attention.schedule import breaks_of
 from ..diagnostics.clusters import Clusters, clusters
@@ -50,7 +51,7 @@ class Lazy:
         return self._value is not None
 
 
-class Trajectory(eqx.Module):
+class Trajectory(Module):
     """A run, as `mf.flow`, `mf.layers` and `mf.load` give it: the measure at its save times, how it ended, and what it
     took.
 
@@ -301,9 +302,19 @@ def observed(
 ) -> Trajectory:
     """The trajectory of what an observer recorded."""
     saved, statistics = records
-    whole = None if observer.tokens is None else system
-    seen = observer.seen(system)
-    return Trajectory(times, saved, last, outcome, stats, seen, discrete, statistics=statistics, whole=whole)
+    return assembled(
+        Trajectory,
+        times=times,
+        stored=saved,
+        last=last,
+        outcome=outcome,
+        stats=stats,
+        system=observer.seen(system),
+        discrete=discrete,
+        fate=None,
+        statistics=statistics,
+        whole=None if observer.tokens is None else system,
+    )
 
 
 def _arrays(system: AbstractSystem, saved: Any) -> dict[str, Any]:

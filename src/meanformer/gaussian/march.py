@@ -7,13 +7,13 @@ is a fixed number of steps, one compiled function; what the march has seen is lo
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._types import Scalar
+from .._warm import Module
 from ..attention.base import AbstractField, AbstractLeaf
 from ..attention.closure import closure_of, stretch_of
 from ..measures.gaussian import Gaussian
@@ -25,7 +25,7 @@ IMPLICIT_SIZE = 400
 LONGEST = 0.15
 
 
-class March(eqx.Module):
+class March(Module):
     r"""Where a march is: `Y` $=L$, or $[L\ m]$ if the mean moves the covariance; time since the start, next step, the
     problem's unit of time $1/\gamma(0)$, steps tried.
     """
@@ -37,7 +37,7 @@ class March(eqx.Module):
     tries: Int[Array, "*batch"]
 
 
-class Sight(eqx.Module):
+class Sight(Module):
     r"""What a segment hands to the host: the state `Y`, $F=\dot Y$, `dF` $=\ddot Y$, and $G$; see `classify.look`."""
 
     t: Float[Array, "*batch"]

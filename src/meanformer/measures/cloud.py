@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +12,7 @@ from .. import _checks as checks
 from .. import _draws as draws
 from .._programs.call import program
 from .._types import Key, Points, Weights, cast, common_dtype
+from .._warm import Module, assembled
 from ..display.card import shown
 from .cards import cloud_card
 
@@ -76,7 +76,7 @@ def check_range(array: Array, name: str) -> Array:
     return array
 
 
-class PointCloud(eqx.Module):
+class PointCloud(Module):
     r"""Weighted tokens, as the discrete measure that they are (MATH a):
 
     $$\mu=\sum_{i=1}^nw_i\,\delta_{x_i},\qquad w_i\ge0,\quad\sum_iw_i=1.$$
@@ -162,10 +162,7 @@ class PointCloud(eqx.Module):
     @staticmethod
     def unchecked(points: Points, weights: Weights, positions: Weights | None) -> "PointCloud":
         """A cloud of arrays that are known to fit, of one dtype (for use inside flows)."""
-        cloud = object.__new__(PointCloud)
-        for name, value in (("points", points), ("weights", weights), ("positions", positions)):
-            object.__setattr__(cloud, name, value)
-        return cloud
+        return assembled(PointCloud, points=points, weights=weights, positions=positions)
 
     def with_positions(self, positions: Any = None) -> "PointCloud":
         """The same tokens with `positions`, shape `(n,)`; by default $s_i=i/n$, so that token i sees tokens 1..i."""

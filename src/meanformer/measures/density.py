@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._types import cast, common_dtype
+from .._warm import Module
 from ..display.card import shown
 from .cards import density_card
 from .cloud import PointCloud, check_range
@@ -18,7 +19,7 @@ from .cloud import PointCloud, check_range
 MAX_DIMENSION = 2
 
 
-class Density(eqx.Module):
+class Density(Module):
     r"""A probability density on a grid of equal cells over the box $[a,b]\subset\mathbb R^d$, $d=1,2$.
 
     What is kept are the masses $m_c=\rho(x_c)|c|$ of the cells, so that for sums the density is the cloud of its cell

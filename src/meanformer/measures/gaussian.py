@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +11,7 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .. import _draws as draws
 from .._types import Key, as_array, cast, common_dtype
+from .._warm import Module
 from ..display.card import shown
 from ..display.modules import module_card
 from .cards import gaussian_card
@@ -66,7 +66,7 @@ def _listed(values: Any) -> str:
     return np.array2string(np.asarray(values, np.float64), precision=4, separator=", ").replace("\n", "")
 
 
-class Gaussian(eqx.Module):
+class Gaussian(Module):
     r"""The Gaussian measure of any rank (MATH a),
 
     $$\mu=\mathcal N(m,\Sigma),\qquad\Sigma=LL^\top .$$
@@ -216,7 +216,7 @@ class Gaussian(eqx.Module):
     _repr_html_ = shown(gaussian_card)
 
 
-class Mixture(eqx.Module):
+class Mixture(Module):
     r"""The Gaussian mixture $\sum_c p_c\,\mathcal N(m_c,\Sigma_c)$; made by `gaussian_mixture`."""
 
     components: tuple[Gaussian, ...]

@@ -10,13 +10,14 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .. import _draws as draws
 from .._types import Key, Scalar, cast, common_dtype
+from .._warm import Module
 from ..display.card import shown
 from ..display.modules import module_card
 from ..spaces import Sphere
 from .cloud import PointCloud
 
 
-class UniformBall(eqx.Module):
+class UniformBall(Module):
     """The uniform law on a ball; made by `uniform_ball`."""
 
     centre: Float[Array, " d"]
@@ -45,7 +46,7 @@ class UniformBall(eqx.Module):
         return PointCloud(draws.host(self.centre)[None] + draws.host(self.radius) * unit)
 
 
-class UniformCube(eqx.Module):
+class UniformCube(Module):
     """The uniform law on a box; made by `uniform_cube`."""
 
     low: Float[Array, " d"]
@@ -74,7 +75,7 @@ class UniformCube(eqx.Module):
         return PointCloud(low[None] + (high - low)[None] * draws.uniform(key, (n, self.d), self.low.dtype))
 
 
-class UniformSphere(eqx.Module):
+class UniformSphere(Module):
     """The uniform law on a sphere around 0; made by `uniform_sphere`."""
 
     dimension: int = eqx.field(static=True)
@@ -101,7 +102,7 @@ class UniformSphere(eqx.Module):
         return PointCloud(Sphere(self.radius).sample(n, self.d, key=key))
 
 
-class Empirical(eqx.Module):
+class Empirical(Module):
     """The law of explicit points; made by `empirical`."""
 
     cloud: PointCloud

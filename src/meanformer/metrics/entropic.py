@@ -12,7 +12,6 @@ derivative is that at fixed $g$.
 import warnings
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -20,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .. import _checks as checks
 from .._programs.call import program
 from .._types import Scalar, cast, common_dtype
+from .._warm import Module
 from ..reduce.exact import Average, Tokens, fold_tokens, log_weights, minus_squared_distance
 from .wasserstein import checked_clouds
 
@@ -52,7 +52,7 @@ class NotConvergedWarning(UserWarning):
     """
 
 
-class EntropicDistance(eqx.Module):
+class EntropicDistance(Module):
     r"""An entropic transport cost, in units of $|x-y|^2$ (it is a squared distance), and how well it was computed.
 
     - `value`: the divergence or the cost, shape `()`; `float(distance)` is the same;
@@ -174,7 +174,7 @@ def _report(value: Scalar, solved: tuple["_Solved", ...]) -> EntropicDistance:
     return result
 
 
-class _Solved(eqx.Module):
+class _Solved(Module):
     """A potential of one transport problem, and how well it was solved."""
 
     g: Float[Array, " m"]
@@ -215,7 +215,7 @@ def _defect(weights: Array, potential: Array, updated: Array) -> Scalar:
     return jnp.sum(weights * jnp.abs(jnp.expm1(potential - updated)))
 
 
-class _Pair(eqx.Module):
+class _Pair(Module):
     """Two measures, in units in which the temperature is one."""
 
     x: Float[Array, "n d"]

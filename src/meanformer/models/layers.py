@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from .._programs.call import program
 from .._types import Queries, Scalar, Vector
+from .._warm import Module
 from ..attention.base import AbstractField, AbstractLeaf
 from ..attention.kernel import AbstractAttention, Projections, averaged_tokens
 from ..attention.norm import AbstractNorm, PostNorm, PreNorm
@@ -119,7 +120,7 @@ class Step(NamedTuple):
     after: Array
 
 
-class Block(eqx.Module):
+class Block(Module):
     r"""One block of a network, on the residual stream $x$: with its normalisations first (`pre`),
 
     $$x\leftarrow x+\Gamma_{N_1\#\mu}(N_1(x)),\quad x\leftarrow x+\Phi(N_2(x)),$$

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._types import Scalar
+from .._warm import Module
 from . import interpolate
 
 LARGEST_DIMENSION = 3
@@ -31,7 +32,7 @@ CHUNK_ENTRIES = 2**18
 SHARED_COLUMNS = 4
 
 
-class Grid(eqx.Module):
+class Grid(Module):
     """The shape of a grid: cells and interpolation order (even) on each axis, and the largest change of a logit from
     node to node. `fitted` weights are made for exponentials, others are Lagrange's.
     """
@@ -90,7 +91,7 @@ def range_limit(dtype: jnp.dtype) -> float:
     return -0.48 * float(np.log(float(jnp.finfo(dtype).tiny)))
 
 
-class Axis(eqx.Module):
+class Axis(Module):
     """The nodes of one axis: the box is `cells` cells wide, from `-half` to `half`, with `order / 2 - 1` more on each
     side.
     """
@@ -207,7 +208,7 @@ def gather(
     return result.reshape(-1, values.shape[0])[: points.shape[0]]
 
 
-class Boxed(eqx.Module):
+class Boxed(Module):
     """Points around the centre of a box: `points = centre + offsets`, with `abs(offsets) <= half`."""
 
     centre: Float[Array, " k"]

@@ -6,17 +6,17 @@ queries reads them off the grid, and adds the tokens of its own block that it se
 
 from collections.abc import Callable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._types import Scalar
+from .._warm import Module
 from .exact import Average, Tokens, fold_tokens, minus_squared_distance
 from .grid import SHARED_COLUMNS, Boxed, Grid, grid_usage, kernels, range_limit, read_off, spread
 
 
-class Prefixes(eqx.Module):
+class Prefixes(Module):
     """Queries and keys in their boxes, and the log-weights tilted by the centre of the queries."""
 
     queries: Boxed

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._warm import Module
+
 # Up to this key dimension logits are formed coordinate by coordinate, so that XLA fuses them with what follows.
 SMALL_KEY_DIMENSION = 4
 # The same for distances, which have no product of matrices to turn to.
@@ -49,7 +51,7 @@ def log_weights(weights: Float[Array, " n"]) -> Float[Array, " n"]:
     return jnp.where(some, jnp.log(jnp.where(some, weights, 1)), -jnp.inf)
 
 
-class Tokens(eqx.Module):
+class Tokens(Module):
     """The side of the sum that is folded: keys, weights (log-weights for `Average`), values, positions; perhaps in
     blocks along a leading axis.
     """
@@ -60,7 +62,7 @@ class Tokens(eqx.Module):
     positions: Float[Array, "*blocks n"] | None = None
 
 
-class AbstractReducer(eqx.Module):
+class AbstractReducer(Module):
     """What is folded over the tokens, for a block of queries and a block of tokens at a time."""
 
     empty_weight: eqx.AbstractVar[float]

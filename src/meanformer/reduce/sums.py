@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._types import Scalar, cast
+from .._warm import Module
 from .exact import Average, Sum, Tokens, dot, fold_tokens, log_weights, minus_squared_distance
 from .grid import LARGEST_DIMENSION, Boxed, Grid, grid_average, grid_usage
 from .nodes import node_sum, node_usage
@@ -33,7 +34,7 @@ def _wide() -> Any:
     return jax.dtypes.canonicalize_dtype(float)
 
 
-class AbstractSums(eqx.Module):
+class AbstractSums(Module):
     """How sums over tokens are done."""
 
     @abc.abstractmethod

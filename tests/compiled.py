@@ -3,7 +3,11 @@ finds them again after a change elsewhere too, as it goes by their operations.
 """
 
 import contextlib
+import os
 import shutil
+import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
@@ -14,6 +18,22 @@ FLAGS = (
 )
 """By day: optimised less, with the emitters that compile sooner, and not split among threads, where both cores are
 busy. At night it is as users have it."""
+
+
+def known(flags: str, folder: Path = FOLDER.parent) -> str:
+    """`flags`, or nothing if this XLA does not know one of them: it would end the process. Tried once for each XLA."""
+    note = folder / f"flags-of-xla-{version('jaxlib')}"
+    with contextlib.suppress(OSError):
+        if note.read_text() == flags:
+            return flags
+    environment = os.environ | {"XLA_FLAGS": flags}
+    tried = subprocess.run([sys.executable, "-c", "import jax; jax.devices()"], env=environment, capture_output=True)
+    if tried.returncode:
+        return ""
+    with contextlib.suppress(OSError):
+        folder.mkdir(exist_ok=True)
+        note.write_text(flags)
+    return flags
 
 
 def tidy() -> None:

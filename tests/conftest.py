@@ -23,7 +23,8 @@ if "MEANFORMER_CACHE_DIR" not in os.environ:
 if NIGHT:
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"
 else:
-    os.environ.setdefault("XLA_FLAGS", compiled.FLAGS)
+    if "XLA_FLAGS" not in os.environ:
+        os.environ["XLA_FLAGS"] = compiled.known(compiled.FLAGS)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compiled.FOLDER)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial, wraps
 from types import MethodType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, no_type_check
 
 import equinox as eqx
 
@@ -20,14 +20,16 @@ class Module(eqx.Module):
 
     if not TYPE_CHECKING:  # a type checker would no longer tell which attributes there are
 
+        @no_type_check  # at night, when each call is checked, a look is not
         def __getattribute__(self, name: str, /) -> Any:
             value = object.__getattribute__(self, name)
             # A method is a tree, which equinox makes of it.
             return super().__getattribute__(name) if type(value) is MethodType else value
 
 
-def assembled(kind: type[T], **fields: Any) -> T:
+def assembled(kind: type[T], /, **fields: Any) -> T:
     """A module from all its fields, which are known to fit: without the checks of its class and of equinox."""
+    assert fields.keys() == kind.__dataclass_fields__.keys(), kind  # pyright: ignore
     module = object.__new__(kind)
     for name, value in fields.items():
         object.__setattr__(module, name, value)

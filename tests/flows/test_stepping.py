@@ -235,3 +235,24 @@ def test_the_rescaled_frame_of_a_field_that_moves() -> None:
     plain = mf.flow(Turning(jnp.eye(3)), cloud(6), 1.0, rtol=1e-9)
     frame = mf.flow(Turning(jnp.eye(3)), cloud(6), 1.0, rtol=1e-9, frame=mf.Rescaled()).original()
     np.testing.assert_allclose(frame.final.points, plain.final.points, atol=1e-7)
+
+
+class Drift(mf.AbstractField):
+    """A kind of a user that gives one velocity for all tokens, always in float64."""
+
+    speed: jax.Array
+
+    def evaluate(self, mu, x, t, view):
+        return self.speed.astype(jnp.float64) * jnp.asarray([[1.0, 2.0]], jnp.float64)
+
+    def terms(self, t):
+        return ()
+
+
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("solver", ["tsit5", "euler"])
+def test_one_velocity_for_all_tokens_moves_all_of_them(solver, dtype) -> None:
+    tokens = mf.PointCloud(jnp.zeros((3, 2), dtype))
+    run = mf.flow(Drift(jnp.ones((), dtype)), tokens, 1.0, solver=solver, step=0.1 if solver == "euler" else None)
+    assert run.points.dtype == dtype
+    np.testing.assert_allclose(run.final.points, np.tile([1.0, 2.0], (3, 1)), rtol=1e-6)

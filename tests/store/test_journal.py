@@ -75,6 +75,15 @@ def test_saved_runs_load_and_are_lazy(tmp_path, monkeypatch):
     assert reads != []
 
 
+@pytest.mark.parametrize("t1", [0.1, jnp.inf], ids=["finite", "endless"])
+def test_runs_of_gaussians_load_with_their_fates(t1, tmp_path):
+    gaussian = mf.Gaussian(jnp.zeros(1), jnp.eye(1))
+    run = mf.flow(mf.Softmax(jnp.eye(1), jnp.eye(1), jnp.eye(1)), gaussian, t1, save=3 if t1 < 1 else None)
+    loaded = mf.load(run.save(tmp_path / "run"))
+    assert bits(loaded) == bits(run)
+    assert str(loaded.fate) == str(run.fate) and loaded.fate.kind == run.fate.kind != ""
+
+
 def test_a_full_disk_says_what_is_safe_and_the_run_goes_on(tmp_path, monkeypatch):
     whole, write, count = layers(), disk._write, [0]
 

@@ -180,7 +180,7 @@ class RungeKutta(AbstractMethod):
         ks, watch = jax.lax.fori_loop(begin, count, stage, (ks, known.watch))
 
         def state(share: Scalar) -> Any:
-            weights = share * reduce(lambda sum, coefficients: sum * share + coefficients, inside.T[::-1])
+            weights = share * reduce(lambda total, coefficients: total * share + coefficients, inside.T[::-1])
             return after(weights, ks)
 
         last = jax.tree.map(lambda k: k[-1], ks) if self.chained else None
@@ -188,7 +188,12 @@ class RungeKutta(AbstractMethod):
 
 
 def _put(ks: Any, i: Any, values: Any) -> Any:
-    return jax.tree.map(lambda k, v: jax.lax.dynamic_update_index_in_dim(k, v, i, 0), ks, values)
+    def put(k: Array, value: Array) -> Array:
+        # A velocity of the user's may be one for all tokens, or of another dtype.
+        row = jnp.broadcast_to(value, k.shape[1:]).astype(k.dtype)
+        return jax.lax.dynamic_update_index_in_dim(k, row, i, 0)
+
+    return jax.tree.map(put, ks, values)
 
 
 class Rosenbrock(AbstractMethod):

@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _checks as checks
-from .._warm import assembled
 
 # Arrays with no more numbers than this are written into the JSON, where people can read them.
 INLINE = 64
@@ -118,7 +117,7 @@ def _decode_object(node: dict[str, Any], source: Source) -> Any:
     cls = _class(node["class"])
     if cls is None:
         return Missing(node["class"])
-    fields: dict[str, Any] = {}
+    made = object.__new__(cls)
     for field in dataclasses.fields(cls):
         if field.name in node["fields"]:
             value = decode(node["fields"][field.name], source)
@@ -128,8 +127,8 @@ def _decode_object(node: dict[str, Any], source: Source) -> Any:
             value = field.default_factory()
         else:
             continue
-        fields[field.name] = value
-    return assembled(cls, **fields)
+        object.__setattr__(made, field.name, value)
+    return made
 
 
 def _name(cls: type) -> str:

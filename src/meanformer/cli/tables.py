@@ -123,7 +123,7 @@ def _print_model(console: Any, found: Mapping[str, Any]) -> None:
     if pairs or fates:
         shown = pairs | ({"frozen flow": fates} if fates else {})
         rows = [[layer, *values] for layer, values in enumerate(zip(*shown.values(), strict=True))]
-        title = "Relative errors of the Gaussian closure / of the mean value alone" if pairs else ""
+        title = "Relative errors of the Gaussian closure / of the mean value alone, all heads together" if pairs else ""
         console.print(_table(title, [("layer", True), *((name, name in pairs) for name in shown)], rows))
 
 

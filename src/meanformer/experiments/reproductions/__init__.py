@@ -10,7 +10,7 @@ PAPERS = {
     "castin2025": "A unified perspective on the dynamics of deep transformers (arXiv 2501.18322)",
     "geshkovski2023": "The emergence of clusters in self-attention dynamics (arXiv 2305.05465)",
 }
-COSTS = {"castin2025": "quick 2 minutes, full 15", "geshkovski2023": "quick 20 seconds, full 2 minutes"}
+COSTS = {"castin2025": "quick 2 minutes, full 15", "geshkovski2023": "quick half a minute, full 2 minutes"}
 """On two cores."""
 
 

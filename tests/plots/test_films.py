@@ -51,6 +51,28 @@ def test_it_moves(kind, tmp_path):
         assert image.info["duration"] >= 1000 * film.REST  # the end rests
 
 
+@pytest.mark.parametrize("kind", ["tokens in dimension 1", "layers", "lost", "Gaussian in dimension 10"])
+def test_what_stays_is_drawn_once_and_pictures_are_the_same(kind, tmp_path, monkeypatch):
+    images, shares, redrawn = film._images, [], []
+
+    def compared(figure, pictures):
+        def counted():
+            for moving in pictures:
+                redrawn.append(len(moving))
+                yield moving
+
+        for image in images(figure, counted()):
+            yield image
+            figure.canvas.draw()
+            whole = np.asarray(figure.canvas.buffer_rgba())[..., :3]
+            shares.append(np.mean(np.abs(whole.astype(float) - np.asarray(image)).max(axis=-1) > 40))
+
+    monkeypatch.setattr(film, "_images", compared)
+    run(kind).animate(tmp_path / "film.gif", frames=4)
+    # What moves lies above the lines of the axes now: a few points where it touches them.
+    assert len(shares) > 2 and max(shares) < 2e-4 and min(redrawn) >= 2
+
+
 def test_a_film_that_fails_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(film, "_write_gif", lambda path, *others: path.write_text("half") and 1 / 0)
     (tmp_path / "film.gif").write_text("old")
@@ -97,7 +119,7 @@ def test_tokens_of_a_film_are_where_they_are():
 
 @pytest.mark.parametrize(
     "t, end, text",
-    [(0.5, 1.0, "t=0.50"), (3.14159, 15.0, "t=3.1"), (2.5e6, 1e9, r"t=2.5\times10^{6}"), (0, 0, "t=0.00")],
+    [(0.5, 1.0, "t = 0.50"), (3.14159, 15.0, "t = 3.1"), (2.5e6, 1e9, r"$t=2.5\times10^{6}$"), (0, 0, "t = 0.00")],
 )
 def test_clock(t, end, text):
     assert _clock(float(t), float(end)) == text

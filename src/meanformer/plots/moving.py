@@ -10,7 +10,7 @@ from .. import _checks as checks
 from . import style
 from .densities import SCALES, _draw_laws, _draw_planes, _heading, _history, _reach
 from .fates import heading, history
-from .film import film_path, write_film
+from .film import Moving, film_path, write_film
 from .gaussians import THIN, _centres, _draw_ellipse, _in_view, plot_gaussian_run
 from .tokens import _clock, square_limits
 
@@ -73,7 +73,7 @@ def animate_gaussian_run(
                 now, row = j == k, shown[j]
                 look = (colours[j], 2.2, (*colours[j], 0.25)) if now else ((*colours[j], 0.4), 0.9, "none")
                 _draw_ellipse(ax, centres[row], axes[row, :, 0], lengths[row], THIN * half, *look)
-            ax.set_title(f"{words}\n${_clock(float(times[shown[k]]), float(times[shown[-1]]))}$")
+            ax.set_title(f"{words}\n{_clock(float(times[shown[k]]), float(times[shown[-1]]))}")
 
         return write_film(path, figure, draw, len(shown), fps, progress)
 
@@ -120,7 +120,7 @@ def animate_density_run(
             else:
                 _draw_planes(np.array([ax]), states, row, scale, False, start=True)
                 ax.set(xlim=limits[0], ylim=limits[1])
-            ax.set_title(f"{words}     ${_clock(float(times[shown[k]]), float(times[-1]))}$")
+            ax.set_title(f"{words}     {_clock(float(times[shown[k]]), float(times[-1]))}")
 
         return write_film(path, figure, draw, len(shown), fps, progress)
 
@@ -136,11 +136,12 @@ def _write_unveiling(path: Path, figure: Figure, ax: Any, times: np.ndarray, fps
     veil = ax.axvspan(low, high, color=style.PAPER, alpha=0.88, linewidth=0, zorder=6)
     now = ax.axvline(low, color=style.INK, linewidth=1.0, zorder=7)
 
-    def draw(k: int) -> None:
+    def draw(k: int) -> Moving:
         at = float(np.clip(times[k], low, high)) if times[k] > 0 or ax.get_xscale() == "linear" else low
         veil.set_bounds(at, 0, high - at, 1)
         now.set_xdata([at, at])
         ax.set_xlim(low, high)
+        return veil, now
 
     return write_film(path, figure, draw, len(times), fps, progress)
 

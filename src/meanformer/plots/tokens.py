@@ -14,7 +14,7 @@ from .. import _checks as checks
 from ..diagnostics.clusters import clusters
 from ..flows.trajectory import Trajectory
 from . import style
-from .film import film_path, write_film
+from .film import Moving, film_path, write_film
 from .labels import draw_labels
 
 # A path is drawn in this many pieces, each stronger than the one before.
@@ -119,8 +119,8 @@ def animate_run(
         ax: Any = figure.add_subplot(projection="3d" if d == 3 else None)
         if d == 3:  # the labels of a cube that turns need room on all sides
             figure.subplots_adjust(left=0.0, right=0.93, bottom=0.03, top=0.93)
-        heading = _heading(run) if title is None else title
-
+        ax.set_title(_heading(run) if title is None else title, loc="left")
+        clock = ax.set_title("", loc="right")
         _frame(ax, points, _names(run, coordinates), view)
         if d == 1:
             ax.set_xlim(times[0], times[-1] if times[-1] > times[0] else times[0] + 1)
@@ -128,7 +128,7 @@ def animate_run(
                 centre, half = square_limits(points)
                 ax.set_ylim(centre[0] - half, centre[0] + half)
 
-        def draw(k: int) -> None:
+        def draw(k: int) -> Moving:
             for artist in [*ax.collections, *ax.lines]:  # not ax.clear(): axes are slow to make
                 artist.remove()
             if d == 1:
@@ -136,20 +136,24 @@ def animate_run(
             else:
                 draw_paths(ax, points[max(0, k - frames // 5) : k + 1], colours)
                 _scatter(ax, points[k], s=sizes, color=colours, edgecolor=style.PAPER, linewidth=0.4, zorder=3)
+            clock.set_text(_clock(float(times[k]), float(times[-1])))
             if d == 3:
                 ax.view_init(elev=22, azim=-60 + 40 * k / frames)
-            ax.set_title(f"{heading}     ${_clock(float(times[k]), float(times[-1]))}$")
+                return None
+            return [*ax.lines, *ax.collections, clock]
 
         return write_film(path, figure, draw, frames, fps, progress)
 
 
 def _clock(t: float, end: float) -> str:
-    """The time of a picture, with so many digits that it changes from one to the next."""
+    """The time of a picture, with so many digits that it changes from one to the next. Formulas are slow to set: it is
+    one only where it needs to be.
+    """
     if abs(end) >= 1e4:  # decades
         power = int(np.floor(np.log10(t))) if t > 0 else 0
-        return f"t={t:.2f}" if power < 2 else f"t={t / 10.0**power:.1f}\\times10^{{{power}}}"
+        return f"t = {t:.2f}" if power < 2 else f"$t={t / 10.0**power:.1f}\\times10^{{{power}}}$"
     digits = int(np.clip(2 - np.floor(np.log10(abs(end))), 0, 6)) if end else 2
-    return f"t={t:.{digits}f}"
+    return f"t = {t:.{digits}f}"
 
 
 def draw_paths(ax: Any, points: np.ndarray, colours: np.ndarray, width: float = 0.7) -> None:
@@ -159,15 +163,15 @@ def draw_paths(ax: Any, points: np.ndarray, colours: np.ndarray, width: float = 
         return
     keep = np.arange(0, n, -(-n // MAX_PATHS))
     edges = np.unique(np.linspace(0, last, min(FADE_PIECES, last) + 1).round().astype(int))
-    for begin, end in pairwise(edges):
-        lines = points[begin : end + 1, keep].transpose(1, 0, 2)
-        options = {"colors": colours[keep], "linewidths": width, "alpha": 0.15 + 0.45 * end / last, "zorder": 2}
-        if d == 2:
-            ax.add_collection(LineCollection(list(lines), **options))
-        else:
-            from mpl_toolkits.mplot3d.art3d import Line3DCollection
+    lines = [line for begin, end in pairwise(edges) for line in points[begin : end + 1, keep].transpose(1, 0, 2)]
+    strengths = np.repeat(0.15 + 0.45 * edges[1:] / last, len(keep))
+    faded = np.column_stack([np.tile(colours[keep][:, :3], (len(edges) - 1, 1)), strengths])
+    if d == 2:
+        ax.add_collection(LineCollection(lines, colors=faded, linewidths=width, zorder=2))
+    else:
+        from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
-            ax.add_collection3d(Line3DCollection(list(lines), **options))
+        ax.add_collection3d(Line3DCollection(lines, colors=faded, linewidths=width, zorder=2))
 
 
 def square_limits(points: np.ndarray, margin: float = 0.06) -> tuple[np.ndarray, float]:

@@ -177,7 +177,10 @@ def test_views_keep_what_they_show(opened, server):
 
 
 def test_a_density_can_be_cancelled(opened, server):
-    long = density() | {"flow": {"t1": 40.0}}
+    # It shrinks, so that its fine grid holds it: minutes of steps.
+    long = density(flow={"t1": 40.0})
+    long["attention"] |= {"V": [[-1.0]]}
+    long["measure"] |= {"cells": 2000}
     view = opened(link(server, view="density", density={"experiment": long}))
     view.find("density-cancel").click()
     expect(view.find("density-outcome")).to_contain_text("Cancelled.")

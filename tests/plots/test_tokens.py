@@ -71,12 +71,14 @@ def test_curves_of_dimension_one(runs):
 
 def test_paths_are_whole_and_grow_stronger(runs):
     ax = plot_run(runs[2], start=False)
-    *pieces, _ = ax.collections
-    alphas = [piece.get_alpha() for piece in pieces]
-    assert len(pieces) == 4
-    assert alphas == sorted(alphas)
-    assert alphas[0] < alphas[-1]
-    whole = np.concatenate([pieces[0].get_segments()[5][:1], *(piece.get_segments()[5][1:] for piece in pieces)])
+    paths, _ = ax.collections
+    n = runs[2].system.mu.n
+    pieces = paths.get_segments()[5::n]  # of token 5
+    strengths = paths.get_colors()[5::n, 3]
+    assert len(pieces) == len(strengths) == 4
+    assert (np.diff(strengths) > 0).all()
+    assert np.ptp(paths.get_colors()[5::n, :3], axis=0).max() == 0
+    whole = np.concatenate([pieces[0][:1], *(piece[1:] for piece in pieces)])
     np.testing.assert_allclose(whole, runs[2].points[:, 5])
 
 

@@ -250,9 +250,10 @@ class Drift(mf.AbstractField):
 
 
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
-@pytest.mark.parametrize("solver", ["tsit5", "euler"])
+@pytest.mark.parametrize("solver", ["tsit5", "euler", "rodas5p"])
 def test_one_velocity_for_all_tokens_moves_all_of_them(solver, dtype) -> None:
     tokens = mf.PointCloud(jnp.zeros((3, 2), dtype))
     run = mf.flow(Drift(jnp.ones((), dtype)), tokens, 1.0, solver=solver, step=0.1 if solver == "euler" else None)
     assert run.points.dtype == dtype
-    np.testing.assert_allclose(run.final.points, np.tile([1.0, 2.0], (3, 1)), rtol=1e-6)
+    tolerance = 1e-6 if dtype == jnp.float64 else 1e-4  # of the runs
+    np.testing.assert_allclose(run.final.points, np.tile([1.0, 2.0], (3, 1)), rtol=tolerance)

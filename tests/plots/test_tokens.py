@@ -82,6 +82,13 @@ def test_paths_are_whole_and_grow_stronger(runs):
     np.testing.assert_allclose(whole, runs[2].points[:, 5])
 
 
+@pytest.mark.parametrize("d", [2, 3])
+def test_paths_of_many_times_have_pieces_of_unequal_length(d, tmp_path):
+    ax = plot_run(token_run(d, 9, times=np.linspace(0, 1, 21)))
+    ax.figure.savefig(tmp_path / "run.png")
+    assert len({len(piece) for piece in ax.collections[0].get_segments()}) == 2
+
+
 def test_axes_of_the_user_are_used_and_must_fit(runs):
     _, ax = plt.subplots()
     assert runs[2].plot(ax, title="mine") is ax

@@ -188,12 +188,7 @@ class RungeKutta(AbstractMethod):
 
 
 def _put(ks: Any, i: Any, values: Any) -> Any:
-    def put(k: Array, value: Array) -> Array:
-        # A velocity of the user's may be one for all tokens, or of another dtype.
-        row = jnp.broadcast_to(value, k.shape[1:]).astype(k.dtype)
-        return jax.lax.dynamic_update_index_in_dim(k, row, i, 0)
-
-    return jax.tree.map(put, ks, values)
+    return jax.tree.map(lambda k, v: jax.lax.dynamic_update_index_in_dim(k, v, i, 0), ks, values)
 
 
 class Rosenbrock(AbstractMethod):

@@ -110,7 +110,9 @@ def advance(
 
     def velocity(t: Scalar, y: Any, watch: Watch | None) -> tuple[Any, Watch | None]:
         found = system.solved(t, y, None if watch is None else watch.guesses)
-        return found.velocity, None if watch is None else watch.after(found)
+        # That of a user's kind may be one for all tokens, or of another dtype.
+        rates = jax.tree.map(lambda v, a: jnp.broadcast_to(v, a.shape).astype(a.dtype), found.velocity, y)
+        return rates, None if watch is None else watch.after(found)
 
     def record(t: Scalar, y: Any) -> Any:
         return asked.observer.look(system, t, system.retract(y))

@@ -119,14 +119,18 @@ def animate_run(
         ax: Any = figure.add_subplot(projection="3d" if d == 3 else None)
         if d == 3:  # the labels of a cube that turns need room on all sides
             figure.subplots_adjust(left=0.0, right=0.93, bottom=0.03, top=0.93)
-        ax.set_title(_heading(run) if title is None else title, loc="left")
-        clock = ax.set_title("", loc="right")
+        heading = ax.set_title(_heading(run) if title is None else title, loc="left")
+        clock = ax.set_title(_clock(float(times[-1]), float(times[-1])), loc="right")
         _frame(ax, points, _names(run, coordinates), view)
         if d == 1:
             ax.set_xlim(times[0], times[-1] if times[-1] > times[0] else times[0] + 1)
             if view is None:
                 centre, half = square_limits(points)
                 ax.set_ylim(centre[0] - half, centre[0] + half)
+
+        figure.draw_without_rendering()
+        if heading.get_window_extent().x1 > clock.get_window_extent().x0:
+            heading.set_text(f"{heading.get_text()}\n")  # above the clock
 
         def draw(k: int) -> Moving:
             for artist in [*ax.collections, *ax.lines]:  # not ax.clear(): axes are slow to make
@@ -151,7 +155,7 @@ def _clock(t: float, end: float) -> str:
     """
     if abs(end) >= 1e4:  # decades
         power = int(np.floor(np.log10(t))) if t > 0 else 0
-        return f"t = {t:.2f}" if power < 2 else f"$t={t / 10.0**power:.1f}\\times10^{{{power}}}$"
+        return f"$t={t:.2f}$" if power < 2 else f"$t={t / 10.0**power:.1f}\\times10^{{{power}}}$"
     digits = int(np.clip(2 - np.floor(np.log10(abs(end))), 0, 6)) if end else 2
     return f"t = {t:.{digits}f}"
 
@@ -171,7 +175,8 @@ def draw_paths(ax: Any, points: np.ndarray, colours: np.ndarray, width: float = 
     else:
         from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
-        ax.add_collection3d(Line3DCollection(lines, colors=faded, linewidths=width, zorder=2))
+        # Not `add_collection3d`, which up to matplotlib 3.10 wants lines of one length.
+        ax.add_collection(Line3DCollection(lines, colors=faded, linewidths=width, zorder=2))
 
 
 def square_limits(points: np.ndarray, margin: float = 0.06) -> tuple[np.ndarray, float]:

@@ -255,5 +255,6 @@ def test_one_velocity_for_all_tokens_moves_all_of_them(solver, dtype) -> None:
     tokens = mf.PointCloud(jnp.zeros((3, 2), dtype))
     run = mf.flow(Drift(jnp.ones((), dtype)), tokens, 1.0, solver=solver, step=0.1 if solver == "euler" else None)
     assert run.points.dtype == dtype
-    tolerance = 1e-6 if dtype == jnp.float64 else 1e-4  # of the runs
+    rough = solver == "rodas5p" and dtype == jnp.float32  # its linear systems in float32: the tolerance of the run
+    tolerance = 1e-4 if rough else 1e-6
     np.testing.assert_allclose(run.final.points, np.tile([1.0, 2.0], (3, 1)), rtol=tolerance)

@@ -136,7 +136,13 @@ def test_tokens_of_a_film_are_where_they_are():
 
 @pytest.mark.parametrize(
     "t, end, text",
-    [(0.5, 1.0, "t = 0.50"), (3.14159, 15.0, "t = 3.1"), (2.5e6, 1e9, r"$t=2.5\times10^{6}$"), (0, 0, "t = 0.00")],
+    [
+        (0.5, 1.0, "t = 0.50"),
+        (3.14159, 15.0, "t = 3.1"),
+        (2.5e6, 1e9, r"$t=2.5\times10^{6}$"),
+        (12, 1e9, "$t=12.00$"),
+        (0, 0, "t = 0.00"),
+    ],
 )
 def test_clock(t, end, text):
     assert _clock(float(t), float(end)) == text

@@ -150,8 +150,8 @@ def animate_run(
 
 
 def _clock(t: float, end: float) -> str:
-    """The time of a picture, with so many digits that it changes from one to the next. Formulas are slow to set: it is
-    one only where it needs to be.
+    """The time of a picture, with so many digits that it changes from one to the next. It is a formula, which is slow
+    to draw, only in films over decades.
     """
     if abs(end) >= 1e4:  # decades
         power = int(np.floor(np.log10(t))) if t > 0 else 0

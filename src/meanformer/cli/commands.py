@@ -1,8 +1,10 @@
 """The commands. What they need is imported inside them: the help must not load JAX."""
 
+import contextlib
 import json
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +18,8 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exce
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
+# So many files that --overwrite keeps are named.
+MOST_NAMED = 10
 Folder = Annotated[Path, typer.Argument(help="A run folder, e.g. runs/clusters.", show_default=False)]
 
 
@@ -68,7 +72,7 @@ def run(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all that is random: the same as --set seed=N.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, with its cost, and run nothing.")] = False,
-    overwrite: Annotated[bool, typer.Option(help="Remove the run that the folder holds.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Remove the run that the folder holds, and nothing else.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -105,8 +109,9 @@ def run(
             watch.say(f"runs/{name} holds other settings: this run is {folder}")
         run_experiment(chosen, folder, name=name, command=_command(), watch=watch)
         watch.stage("report", None)
-        if not already or not (folder / "report.html").exists():
-            _write_report(folder)
+        with _still_there(folder):
+            if not already or not (folder / "report.html").exists():
+                _write_report(folder)
     _print_run(folder, as_json, already=already)
 
 
@@ -128,13 +133,13 @@ def resume(
 
     found = RunFolder(folder)
     if discard_damaged:
-        number = found.discard_damaged()
-        words = "Nothing is damaged." if number is None else f"Forgotten: segment {number} and those after it."
-        print(words, file=sys.stderr)
+        words = found.discard_damaged()
+        print(f"Damaged: {'; '.join(words)}." if words else "Nothing is damaged.", file=sys.stderr)
     with watching(quiet, bars=found.record["kind"] == "flow") as watch:
         go_on(folder, watch)
         watch.stage("report", None)
-        _write_report(folder)
+        with _still_there(folder):
+            _write_report(folder)
     _print_run(folder, as_json)
 
 
@@ -155,7 +160,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer draws, tokens and times: under two minutes.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
     out: Annotated[Path | None, typer.Option(help="The folder.", show_default="runs/PAPER")] = None,
-    overwrite: Annotated[bool, typer.Option(help="Remove what the folder holds.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Remove the run that the folder holds, and nothing else.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -174,7 +179,8 @@ def reproduce(
     with watching(quiet, bars=False) as watch:
         compute(paper, folder, items=chosen, quick=quick, seed=seed, command=_command(), watch=watch)
         watch.stage("report", None)
-        _write_report(folder)
+        with _still_there(folder):
+            _write_report(folder)
     _print_run(folder, as_json, items=chosen)
 
 
@@ -204,7 +210,7 @@ def model(
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
     dtype: Annotated[str, typer.Option(help="Precision of the layers: float32 or float64.")] = "float32",
     cut: Annotated[bool, typer.Option(help="Cut a text that is too long for the model, or refuse it.")] = True,
-    overwrite: Annotated[bool, typer.Option(help="Remove the run that the folder holds.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Remove the run that the folder holds, and nothing else.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -227,8 +233,9 @@ def model(
             watch.say(f"runs/{asked.stem} holds another run: this one is {folder}")
         analyse(asked, folder, command=_command(), watch=watch)
         watch.stage("report", None)
-        if not already or not (folder / "report.html").exists():
-            _write_report(folder)
+        with _still_there(folder):
+            if not already or not (folder / "report.html").exists():
+                _write_report(folder)
     _print_run(folder, as_json, already=already)
 
 
@@ -365,12 +372,30 @@ def _write_report(path: Path) -> Path:
     return write_report(path)
 
 
+@contextlib.contextmanager
+def _still_there(folder: Path) -> Iterator[None]:
+    """A folder that is gone after a run was not refused at its beginning."""
+    from meanformer.store.errors import FolderError, NotARun
+
+    try:
+        yield
+    except NotARun as error:
+        raise FolderError(
+            f"{folder} was renamed or removed after the run",
+            safe="the run, wherever the folder is now",
+            remedy="write its report there: meanformer report FOLDER",
+        ) from error
+
+
 def _remove(folder: Path) -> None:
     from meanformer.store.folder import RunFolder
 
     found = RunFolder(folder)
     if found.exists():
-        found.remove()
+        kept = found.clear()
+        if kept:
+            more = f" and {len(kept) - MOST_NAMED} more" if len(kept) > MOST_NAMED else ""
+            print(f"Kept in {folder}, since no run wrote it: {', '.join(kept[:MOST_NAMED])}{more}", file=sys.stderr)
 
 
 def _print_run(path: Path, as_json: bool, items: list[str] | None = None, already: bool = False) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..plots.models import draw_model
+from ..store.folder import RunFolder
 from .model_parts import (
     COLUMNS,
     Figures,
@@ -63,7 +64,7 @@ def model_page(folder: Path, record: Mapping[str, Any], results: Results | None)
     if results is None:
         _add_unfinished(first, folder, record)
     else:
-        listed = results.get("figures") or draw_model(results, folder)
+        listed = results.get("figures") or draw_model(results, RunFolder(folder).put_beside)
         figures = {str(one.get("name")): (folder / str(one["file"]), str(one.get("caption") or "")) for one in listed}
         _add_parts(page, first, results, figures)
     _add_settings(page.section("Settings"), record)

@@ -2,13 +2,13 @@
 
 import json
 import math
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..experiments.names import NUMBERS
+from ..store.folder import RunFolder
 from . import references, words
 from .page import Block, Page, Section, number_text, verdict
 
@@ -51,9 +51,7 @@ def write_report(folder: str | Path) -> Path:
 
 def write(page: Page, path: Path) -> Path:
     """Write a page; whoever reads the old one meanwhile reads it whole."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(page.html(), encoding="utf-8")
-    scratch.replace(path)
+    RunFolder(path.parent).put_beside(path.name, page.html().encode())
     return path
 
 

@@ -9,7 +9,6 @@ built, read, and gone on with, to the same bits. What a writer was told to be wr
 """
 
 import contextlib
-import itertools
 import json
 import os
 import pathlib
@@ -17,6 +16,7 @@ import random
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import zarr.storage  # noqa: F401
@@ -77,9 +77,24 @@ class Recorder:
             if operation.flushed is None and (operation.kind == "flush" or fits(operation)):  # type: ignore[operator]
                 operation.flushed = len(self.log)
 
-    def install(self) -> None:
-        real = {name: getattr(disk, name) for name in ("rename", "make_folder", "remove_file", "remove_empty")}
-        real |= {name: getattr(disk, name) for name in ("flush", "append", "write", "open_to_append")}
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Look on, as long as this lasts."""
+        owners = {"write": os, "fsync": os} | dict.fromkeys(("rename", "make_folder", "remove_file"), disk)
+        owners |= {"remove_empty": disk, "open_to_append": disk, "made": disk}
+        disk.made = disk.write  # the other of this name
+        real = {name: getattr(owner, name) for name, owner in owners.items()}
+
+        def write(descriptor, data):
+            self.note(Operation("extend", None, (), self.at(descriptor), bytes(data)))
+            return real["write"](descriptor, data)
+
+        def fsync(descriptor):
+            real["fsync"](descriptor)
+            node = self.at(descriptor)
+            self.flush(
+                lambda operation: node in (operation.folder, operation.node if operation.folder is None else None)
+            )
 
         def rename(old, new, at):
             real["rename"](old, new, at)
@@ -101,28 +116,24 @@ class Recorder:
                 self.note(Operation("remove", self.at(at), (name,)))
             return gone
 
-        def flush(at):
-            real["flush"](at)
-            folder = self.at(at)
-            self.flush(lambda operation: operation.folder is folder)
-
-        def append(descriptor, data):
-            real["append"](descriptor, data)
-            node = self.at(descriptor)
-            self.note(Operation("extend", None, (), node, data))
-            self.flush(lambda operation: operation.node is node and operation.kind == "extend")
-
-        def write(name, data, at):
+        def made(name, data, at):
             self.note(Operation("make", self.at(at), (name,), Node()))
-            real["write"](name, data, at)
+            real["made"](name, data, at)
 
         def open_to_append(name, at):
             if not disk.exists(name, at):
                 self.note(Operation("make", self.at(at), (name,), Node()))
             return real["open_to_append"](name, at)
 
-        for function in (rename, make_folder, remove_file, remove_empty, flush, append, write, open_to_append):
-            setattr(disk, function.__name__, function)
+        for function in (write, fsync, rename, make_folder, remove_file, remove_empty, open_to_append):
+            setattr(owners[function.__name__], function.__name__, function)
+        disk.write = made
+        try:
+            yield
+        finally:
+            for name, owner in owners.items():
+                setattr(owner, name, real[name])
+            disk.write = disk.made
 
 
 def apply(operation: Operation, copies: dict[int, Node], live: bool = False) -> None:
@@ -147,7 +158,7 @@ def apply(operation: Operation, copies: dict[int, Node], live: bool = False) -> 
             entries[operation.names[1]] = moved
 
 
-def states(recorder: Recorder, moment: int, draw: random.Random) -> "itertools.chain[list[Operation]]":
+def states(recorder: Recorder, moment: int, draw: random.Random) -> Iterator[list[Operation]]:
     """What may be on the disk when the power fails after so many operations: lists of operations."""
     before = recorder.log[:moment]
     loose = [k for k, operation in enumerate(before) if operation.flushed is None or operation.flushed > moment]
@@ -192,7 +203,6 @@ def recorded(root: pathlib.Path) -> Recorder:
     """A run, and what it did."""
     root.mkdir()
     recorder = Recorder(root)
-    real = {name: getattr(disk, name) for name in vars(disk)}
     add, create = RunFolder.add_segment, RunFolder.create
 
     def add_segment(self, arrays, note):
@@ -203,14 +213,12 @@ def recorded(root: pathlib.Path) -> Recorder:
         create(self, record, arrays)
         recorder.begun = len(recorder.log)
 
-    recorder.install()
     RunFolder.add_segment, RunFolder.create = add_segment, created
     try:
-        killed.write(root)
+        with recorder.installed():
+            killed.write(root)
     finally:
         RunFolder.add_segment, RunFolder.create = add, create
-        for name, value in real.items():
-            setattr(disk, name, value)
     return recorder
 
 

@@ -130,9 +130,8 @@ def test_damage_is_found_and_the_rest_is_safe(tmp_path):
     whole = layers(mf.Journal(tmp_path / "run", every=0))
     folder = RunFolder(tmp_path / "run")
     count = len(folder.manifest)
-    chunk = next(
-        p for p in (tmp_path / "run" / "segments" / "000004").rglob("*") if p.is_file() and p.parent.name != "000004"
-    )
+    segment = tmp_path / "run" / "segments" / "000004"
+    chunk = next(p for p in segment.rglob("*") if p.is_file() and "c" in p.relative_to(segment).parts)  # numbers alone
     data = bytearray(chunk.read_bytes())
     data[-1] ^= 1
     chunk.write_bytes(data)

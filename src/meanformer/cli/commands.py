@@ -9,14 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from . import tables
+from .arguments import place, places
 from .explore import explore
+from .streams import complain, printable
 from .watching import watching
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
-Folder = Annotated[Path, typer.Argument(help="A run folder, e.g. runs/clusters.", show_default=False)]
+Folder = Annotated[Path, typer.Argument(help="A run folder, e.g. runs/clusters.", callback=place, show_default=False)]
 
 
 def _names(incomplete: str) -> list[str]:
@@ -42,7 +44,8 @@ def _print_version(wanted: bool) -> bool:
 
 @app.callback(
     epilog="Start with `meanformer run`; `meanformer COMMAND --help` explains a command. "
-    "Exit codes: 0 done, 1 failed, 2 refused input, 130 interrupted (go on with `meanformer resume`)."
+    "Exit codes: 0 done, 1 failed, 2 refused input, 130 interrupted (go on with `meanformer resume`), "
+    "141 nobody reads the output."
 )
 def _options(
     version: Annotated[
@@ -61,7 +64,7 @@ def run(
         str,
         typer.Argument(help="A name of `meanformer list`, or a TOML file.", autocompletion=_names),
     ] = "tour",
-    out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/NAME")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder.", callback=place, show_default="runs/NAME")] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change a setting: key=value, e.g. n=200 or attention.tau=0.5. May be repeated."),
@@ -91,7 +94,7 @@ def run(
     if dry_run:
         cost = estimate(chosen)
         plan = {"settings": chosen.settings(), "seconds": cost.seconds, "bytes": cost.bytes}
-        print(json.dumps(plan, indent=1) if as_json else plan_text(chosen))
+        print(json.dumps(plan, indent=1) if as_json else printable(plan_text(chosen)))
         return
     from meanformer.experiments.runner import free_folder, run_experiment
     from meanformer.store.folder import RunFolder
@@ -130,7 +133,7 @@ def resume(
     if discard_damaged:
         number = found.discard_damaged()
         words = "Nothing is damaged." if number is None else f"Forgotten: segment {number} and those after it."
-        print(words, file=sys.stderr)
+        complain(words)
     with watching(quiet, bars=found.record["kind"] == "flow") as watch:
         go_on(folder, watch)
         watch.stage("report", None)
@@ -142,7 +145,7 @@ def resume(
 def report(folder: Folder, as_json: Json = False) -> None:
     """Write `report.html` of a run folder again: one self-contained file with figures, numbers, settings, citations."""
     path = _write_report(folder)
-    print(json.dumps({"report": str(path)}) if as_json else path)
+    print(json.dumps({"report": str(path)}) if as_json else printable(path))
 
 
 @app.command(
@@ -154,7 +157,7 @@ def reproduce(
     items: Annotated[list[str] | None, typer.Argument(help="Items, e.g. A2 A3.", show_default="all")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer draws, tokens and times: under two minutes.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="The folder.", show_default="runs/PAPER")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder.", callback=place, show_default="runs/PAPER")] = None,
     overwrite: Annotated[bool, typer.Option(help="Remove what the folder holds.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -195,7 +198,9 @@ def model(
     words: Annotated[str | None, typer.Option(help="The text itself.")] = None,
     image: Annotated[Path | None, typer.Option(help="The file of an image.")] = None,
     tokens: Annotated[Path | None, typer.Option(help="Embedded tokens: a .npy file of shape (n, d).")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/MODEL-INPUT")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run folder.", callback=place, show_default="runs/MODEL-INPUT")
+    ] = None,
     depth: Annotated[
         int | None,
         typer.Option(help="Repeat the layers up to this depth; 0: do not.", show_default="1000 if all are the same"),
@@ -254,10 +259,9 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Write an experiment file to start from, with comments on what can be changed."""
-    from meanformer.experiments.registry import starting_file, starting_path
+    from meanformer.experiments.registry import start
 
-    path = starting_path(name)
-    path.write_text(starting_file(path.stem, like))
+    path = start(name, like)
     print(json.dumps({"file": str(path)}) if as_json else f"{path}\n\nRun it:  meanformer run {shlex.quote(str(path))}")
 
 
@@ -269,7 +273,8 @@ def show(folder: Folder, as_json: Json = False) -> None:
 
 @app.command(epilog="Example: `meanformer compare runs/a runs/b`")
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders.", show_default=False)], as_json: Json = False
+    folders: Annotated[list[Path], typer.Argument(help="Run folders.", callback=places, show_default=False)],
+    as_json: Json = False,
 ) -> None:
     """Compare runs: the settings in which they differ, and their numbers side by side."""
     from meanformer.experiments.comparison import compare as side_by_side
@@ -284,14 +289,14 @@ def compare(
 @app.command(epilog="Example: `meanformer cite runs/clusters > used.bib`")
 def cite(folder: Folder, as_json: Json = False) -> None:
     """Print BibTeX of what a run used: the papers, and the software."""
+    from meanformer.experiments.contents import read
     from meanformer.report.references import bibtex
     from meanformer.report.references import cite as keys
-    from meanformer.store.folder import RunFolder
 
-    record = RunFolder(folder).record
-    version = record.get("versions", {}).get("meanformer", "")
+    record, _ = read(folder)
+    version = (record.get("versions") or {}).get("meanformer", "")
     entries = {key: bibtex(key, version).strip() for key in keys(record)}
-    print(json.dumps(entries, indent=1) if as_json else "\n\n".join(entries.values()))
+    print(json.dumps(entries, indent=1) if as_json else printable("\n\n".join(entries.values())))
 
 
 app.command(
@@ -342,19 +347,22 @@ def _command() -> str:
 
 def _write_report(path: Path) -> Path:
     """The report of a run folder of any kind."""
+    from meanformer.experiments.contents import read
     from meanformer.store.folder import RunFolder
 
     folder = RunFolder(path)
-    record = folder.record
-    if folder.results is None and folder.status == "done":  # a run from Python
+    record, results = read(path)
+    if results is None and folder.status == "done":  # a run from Python
         from meanformer.experiments.runner import complete
 
         complete(folder)
-    results = folder.results
+        record, results = read(path)
     if record["kind"] == "reproduction" and results is not None:
         from meanformer.report.reproduction import write_reproduction
 
-        made = {name: record[name] for name in ("versions", "machine", "created", "command", "commit", "quick", "seed")}
+        made = {
+            name: record.get(name) for name in ("versions", "machine", "created", "command", "commit", "quick", "seed")
+        }
         return write_reproduction(results["paper"] | made, results["items"], path)
     if record["kind"] == "model":
         from meanformer.report.model import write_model_report
@@ -378,7 +386,7 @@ def _print_run(path: Path, as_json: bool, items: list[str] | None = None, alread
 
     found: dict[str, Any] = summary(path)
     if items is not None:
-        found["items"] = [item for item in found["items"] if item["id"] in items]
+        found["items"] = [item for item in found.get("items") or () if item["id"] in items]
     if as_json:
         print(json.dumps(found, indent=1, allow_nan=False))
     else:

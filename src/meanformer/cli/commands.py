@@ -11,7 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from . import tables
+from .arguments import place, places
 from .explore import explore
+from .streams import complain, printable
 from .watching import watching
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
@@ -20,7 +22,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 # So many files that --overwrite keeps are named.
 MOST_NAMED = 10
-Folder = Annotated[Path, typer.Argument(help="A run folder, e.g. runs/clusters.", show_default=False)]
+Folder = Annotated[Path, typer.Argument(help="A run folder, e.g. runs/clusters.", callback=place, show_default=False)]
 
 
 def _names(incomplete: str) -> list[str]:
@@ -46,7 +48,8 @@ def _print_version(wanted: bool) -> bool:
 
 @app.callback(
     epilog="Start with `meanformer run`; `meanformer COMMAND --help` explains a command. "
-    "Exit codes: 0 done, 1 failed, 2 refused input, 130 interrupted (go on with `meanformer resume`)."
+    "Exit codes: 0 done, 1 failed, 2 refused input, 130 interrupted (go on with `meanformer resume`), "
+    "141 nobody reads the output."
 )
 def _options(
     version: Annotated[
@@ -65,7 +68,7 @@ def run(
         str,
         typer.Argument(help="A name of `meanformer list`, or a TOML file.", autocompletion=_names),
     ] = "tour",
-    out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/NAME")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder.", callback=place, show_default="runs/NAME")] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change a setting: key=value, e.g. n=200 or attention.tau=0.5. May be repeated."),
@@ -95,7 +98,7 @@ def run(
     if dry_run:
         cost = estimate(chosen)
         plan = {"settings": chosen.settings(), "seconds": cost.seconds, "bytes": cost.bytes}
-        print(json.dumps(plan, indent=1) if as_json else plan_text(chosen))
+        print(json.dumps(plan, indent=1) if as_json else printable(plan_text(chosen)))
         return
     from meanformer.experiments.runner import free_folder, run_experiment
     from meanformer.store.folder import RunFolder
@@ -134,7 +137,7 @@ def resume(
     found = RunFolder(folder)
     if discard_damaged:
         words = found.discard_damaged()
-        print(f"Damaged: {'; '.join(words)}." if words else "Nothing is damaged.", file=sys.stderr)
+        complain(f"Damaged: {'; '.join(words)}." if words else "Nothing is damaged.")
     with watching(quiet, bars=found.record["kind"] == "flow") as watch:
         go_on(folder, watch)
         watch.stage("report", None)
@@ -147,7 +150,7 @@ def resume(
 def report(folder: Folder, as_json: Json = False) -> None:
     """Write `report.html` of a run folder again: one self-contained file with figures, numbers, settings, citations."""
     path = _write_report(folder)
-    print(json.dumps({"report": str(path)}) if as_json else path)
+    print(json.dumps({"report": str(path)}) if as_json else printable(path))
 
 
 @app.command(
@@ -159,7 +162,7 @@ def reproduce(
     items: Annotated[list[str] | None, typer.Argument(help="Items, e.g. A2 A3.", show_default="all")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer draws, tokens and times: under two minutes.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="The folder.", show_default="runs/PAPER")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder.", callback=place, show_default="runs/PAPER")] = None,
     overwrite: Annotated[bool, typer.Option(help="Remove the run that the folder holds, and nothing else.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -201,7 +204,9 @@ def model(
     words: Annotated[str | None, typer.Option(help="The text itself.")] = None,
     image: Annotated[Path | None, typer.Option(help="The file of an image.")] = None,
     tokens: Annotated[Path | None, typer.Option(help="Embedded tokens: a .npy file of shape (n, d).")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/MODEL-INPUT")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run folder.", callback=place, show_default="runs/MODEL-INPUT")
+    ] = None,
     depth: Annotated[
         int | None,
         typer.Option(help="Repeat the layers up to this depth; 0: do not.", show_default="1000 if all are the same"),
@@ -261,10 +266,9 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Write an experiment file to start from, with comments on what can be changed."""
-    from meanformer.experiments.registry import starting_file, starting_path
+    from meanformer.experiments.registry import start
 
-    path = starting_path(name)
-    path.write_text(starting_file(path.stem, like))
+    path = start(name, like)
     print(json.dumps({"file": str(path)}) if as_json else f"{path}\n\nRun it:  meanformer run {shlex.quote(str(path))}")
 
 
@@ -276,7 +280,8 @@ def show(folder: Folder, as_json: Json = False) -> None:
 
 @app.command(epilog="Example: `meanformer compare runs/a runs/b`")
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders.", show_default=False)], as_json: Json = False
+    folders: Annotated[list[Path], typer.Argument(help="Run folders.", callback=places, show_default=False)],
+    as_json: Json = False,
 ) -> None:
     """Compare runs: the settings in which they differ, and their numbers side by side."""
     from meanformer.experiments.comparison import compare as side_by_side
@@ -291,14 +296,14 @@ def compare(
 @app.command(epilog="Example: `meanformer cite runs/clusters > used.bib`")
 def cite(folder: Folder, as_json: Json = False) -> None:
     """Print BibTeX of what a run used: the papers, and the software."""
+    from meanformer.experiments.contents import read
     from meanformer.report.references import bibtex
     from meanformer.report.references import cite as keys
-    from meanformer.store.folder import RunFolder
 
-    record = RunFolder(folder).record
-    version = record.get("versions", {}).get("meanformer", "")
+    record, _ = read(folder)
+    version = (record.get("versions") or {}).get("meanformer", "")
     entries = {key: bibtex(key, version).strip() for key in keys(record)}
-    print(json.dumps(entries, indent=1) if as_json else "\n\n".join(entries.values()))
+    print(json.dumps(entries, indent=1) if as_json else printable("\n\n".join(entries.values())))
 
 
 app.command(
@@ -349,19 +354,22 @@ def _command() -> str:
 
 def _write_report(path: Path) -> Path:
     """The report of a run folder of any kind."""
+    from meanformer.experiments.contents import read
     from meanformer.store.folder import RunFolder
 
     folder = RunFolder(path)
-    record = folder.record
-    if folder.results is None and folder.status == "done":  # a run from Python
+    record, results = read(path)
+    if results is None and folder.status == "done":  # a run from Python
         from meanformer.experiments.runner import complete
 
         complete(folder)
-    results = folder.results
+        record, results = read(path)
     if record["kind"] == "reproduction" and results is not None:
         from meanformer.report.reproduction import write_reproduction
 
-        made = {name: record[name] for name in ("versions", "machine", "created", "command", "commit", "quick", "seed")}
+        made = {
+            name: record.get(name) for name in ("versions", "machine", "created", "command", "commit", "quick", "seed")
+        }
         return write_reproduction(results["paper"] | made, results["items"], path)
     if record["kind"] == "model":
         from meanformer.report.model import write_model_report
@@ -395,7 +403,7 @@ def _remove(folder: Path) -> None:
         kept = found.clear()
         if kept:
             more = f" and {len(kept) - MOST_NAMED} more" if len(kept) > MOST_NAMED else ""
-            print(f"Kept in {folder}, since no run wrote it: {', '.join(kept[:MOST_NAMED])}{more}", file=sys.stderr)
+            complain(f"Kept in {folder}, since no run wrote it: {', '.join(kept[:MOST_NAMED])}{more}")
 
 
 def _print_run(path: Path, as_json: bool, items: list[str] | None = None, already: bool = False) -> None:
@@ -403,7 +411,7 @@ def _print_run(path: Path, as_json: bool, items: list[str] | None = None, alread
 
     found: dict[str, Any] = summary(path)
     if items is not None:
-        found["items"] = [item for item in found["items"] if item["id"] in items]
+        found["items"] = [item for item in found.get("items") or () if item["id"] in items]
     if as_json:
         print(json.dumps(found, indent=1, allow_nan=False))
     else:

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from meanformer._checks import InputError
-from meanformer.cli import commands
+from meanformer.cli import folders
 from meanformer.experiments import contents
 from meanformer.report.run import write_report
 from meanformer.store.errors import FolderError
@@ -103,12 +103,12 @@ def places(tmp_path_factory):
 
 def readers(path):
     """All that reads a run folder and prints it."""
-    yield lambda: commands._print_run(path, as_json=False)
-    yield lambda: commands._print_run(path, as_json=True)
+    yield lambda: folders.print_run(path, as_json=False)
+    yield lambda: folders.print_run(path, as_json=True)
     yield lambda: commands.compare([path, path], as_json=False)
     yield lambda: commands.compare([path, path], as_json=True)
     yield lambda: commands.cite(path, as_json=False)
-    yield lambda: commands._write_report(path)
+    yield lambda: folders.write_report(path)
 
 
 def read_all(path) -> int:
@@ -205,6 +205,6 @@ def test_tables_without_end(tmp_path):
 
 def test_results_do_not_speak_for_the_record(tmp_path, capsys):
     path = folder(tmp_path / "run", record(), results(folder="elsewhere", kind="model", title="forged", name="other"))
-    commands._print_run(path, as_json=True)
+    folders.print_run(path, as_json=True)
     shown = json.loads(capsys.readouterr().out)
     assert (shown["folder"], shown["kind"], shown["title"]) == (str(path), "flow", "Tokens gather")

@@ -76,7 +76,7 @@ def test_an_undecided_fate_is_no_success(tmp_path, fate, kind):
 
 def test_an_unfinished_run_says_how_to_go_on(tmp_path):
     path = folder(tmp_path / "run")
-    (path / "manifest.json").write_text(json.dumps({"segments": [{}, {}]}))
+    (path / "manifest.json").write_text(json.dumps({"segments": [{"name": f"{k:06d}", "crc32": 0} for k in range(2)]}))
     words = words_of(write_report(path).read_text())
     assert "not finished (2 segments are complete)" in words
     assert f"meanformer resume {path}" in words

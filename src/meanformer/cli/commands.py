@@ -1,18 +1,17 @@
 """The commands. What they need is imported inside them: the help must not load JAX."""
 
-import contextlib
 import json
 import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from . import tables
 from .arguments import place, places
 from .explore import explore
+from .folders import print_run, remove, still_there, write_report
 from .streams import complain, printable
 from .watching import watching
 
@@ -20,8 +19,6 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exce
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
-# So many files that --overwrite keeps are named.
-MOST_NAMED = 10
 Folder = Annotated[Path, typer.Argument(help="A run folder, e.g. runs/clusters.", callback=place, show_default=False)]
 
 
@@ -105,17 +102,17 @@ def run(
 
     folder = free_folder(name, chosen) if out is None else out
     if overwrite:
-        _remove(folder)
+        remove(folder)
     already = RunFolder(folder).status == "done"
     with watching(quiet, bars=chosen.kind == "flow") as watch:
         if out is None and folder.name != name:
             watch.say(f"runs/{name} holds other settings: this run is {folder}")
         run_experiment(chosen, folder, name=name, command=_command(), watch=watch)
         watch.stage("report", None)
-        with _still_there(folder):
+        with still_there(folder):
             if not already or not (folder / "report.html").exists():
-                _write_report(folder)
-    _print_run(folder, as_json, already=already)
+                write_report(folder)
+    print_run(folder, as_json, already=already)
 
 
 @app.command(epilog="Example: `meanformer resume runs/clusters`")
@@ -141,15 +138,15 @@ def resume(
     with watching(quiet, bars=found.record["kind"] == "flow") as watch:
         go_on(folder, watch)
         watch.stage("report", None)
-        with _still_there(folder):
-            _write_report(folder)
-    _print_run(folder, as_json)
+        with still_there(folder):
+            write_report(folder)
+    print_run(folder, as_json)
 
 
 @app.command(epilog="Example: `meanformer report runs/clusters`")
 def report(folder: Folder, as_json: Json = False) -> None:
     """Write `report.html` of a run folder again: one self-contained file with figures, numbers, settings, citations."""
-    path = _write_report(folder)
+    path = write_report(folder)
     print(json.dumps({"report": str(path)}) if as_json else printable(path))
 
 
@@ -178,13 +175,13 @@ def reproduce(
     chosen = [item.id for item in chosen_items(paper_of(paper), items)]
     folder = Path("runs") / (paper + "-quick" * quick + (f"-seed{seed}" if seed else "")) if out is None else out
     if overwrite:
-        _remove(folder)
+        remove(folder)
     with watching(quiet, bars=False) as watch:
         compute(paper, folder, items=chosen, quick=quick, seed=seed, command=_command(), watch=watch)
         watch.stage("report", None)
-        with _still_there(folder):
-            _write_report(folder)
-    _print_run(folder, as_json, items=chosen)
+        with still_there(folder):
+            write_report(folder)
+    print_run(folder, as_json, items=chosen)
 
 
 @app.command(
@@ -231,17 +228,17 @@ def model(
     asked = Asked(path, given(text, words, image, tokens), depth, draws, seed, dtype, cut)
     folder = free_folder(asked) if out is None else out
     if overwrite:
-        _remove(folder)
+        remove(folder)
     already = RunFolder(folder).status == "done"
     with watching(quiet, bars=False) as watch:
         if out is None and folder.name != asked.stem:
             watch.say(f"runs/{asked.stem} holds another run: this one is {folder}")
         analyse(asked, folder, command=_command(), watch=watch)
         watch.stage("report", None)
-        with _still_there(folder):
+        with still_there(folder):
             if not already or not (folder / "report.html").exists():
-                _write_report(folder)
-    _print_run(folder, as_json, already=already)
+                write_report(folder)
+    print_run(folder, as_json, already=already)
 
 
 @app.command("list")
@@ -275,7 +272,7 @@ def init(
 @app.command(epilog="Example: `meanformer show runs/clusters`")
 def show(folder: Folder, as_json: Json = False) -> None:
     """Show what a run folder holds: what was run, how it ended, its numbers and files."""
-    _print_run(folder, as_json)
+    print_run(folder, as_json)
 
 
 @app.command(epilog="Example: `meanformer compare runs/a runs/b`")
@@ -350,69 +347,3 @@ def cache(
 def _command() -> str:
     """The command as it was typed."""
     return shlex.join(["meanformer", *sys.argv[1:]])
-
-
-def _write_report(path: Path) -> Path:
-    """The report of a run folder of any kind."""
-    from meanformer.experiments.contents import read
-    from meanformer.store.folder import RunFolder
-
-    folder = RunFolder(path)
-    record, results = read(path)
-    if results is None and folder.status == "done":  # a run from Python
-        from meanformer.experiments.runner import complete
-
-        complete(folder)
-        record, results = read(path)
-    if record["kind"] == "reproduction" and results is not None:
-        from meanformer.report.reproduction import write_reproduction
-
-        made = {
-            name: record.get(name) for name in ("versions", "machine", "created", "command", "commit", "quick", "seed")
-        }
-        return write_reproduction(results["paper"] | made, results["items"], path)
-    if record["kind"] == "model":
-        from meanformer.report.model import write_model_report
-
-        return write_model_report(path)
-    from meanformer.report.run import write_report
-
-    return write_report(path)
-
-
-@contextlib.contextmanager
-def _still_there(folder: Path) -> Iterator[None]:
-    """A folder that is gone after a run was not refused at its beginning."""
-    from meanformer.store.errors import FolderError, NotARun
-
-    try:
-        yield
-    except NotARun as error:
-        raise FolderError(
-            f"{folder} was renamed or removed after the run",
-            safe="the run, wherever the folder is now",
-            remedy="write its report there: meanformer report FOLDER",
-        ) from error
-
-
-def _remove(folder: Path) -> None:
-    from meanformer.store.folder import RunFolder
-
-    found = RunFolder(folder)
-    if found.exists():
-        kept = found.clear()
-        if kept:
-            more = f" and {len(kept) - MOST_NAMED} more" if len(kept) > MOST_NAMED else ""
-            complain(f"Kept in {folder}, since no run wrote it: {', '.join(kept[:MOST_NAMED])}{more}")
-
-
-def _print_run(path: Path, as_json: bool, items: list[str] | None = None, already: bool = False) -> None:
-    from meanformer.experiments.comparison import summary
-
-    found: dict[str, Any] = summary(path)
-    if items is not None:
-        found["items"] = [item for item in found.get("items") or () if item["id"] in items]
-    if as_json:
-        print(json.dumps(found, indent=1, allow_nan=False))
-    else:
-        tables.print_run(found, already)

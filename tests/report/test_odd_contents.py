@@ -8,7 +8,7 @@ import re
 import pytest
 
 from meanformer._checks import InputError
-from meanformer.cli import folders
+from meanformer.cli import commands, folders
 from meanformer.experiments import contents
 from meanformer.report.run import write_report
 from meanformer.store.errors import FolderError

@@ -218,6 +218,8 @@ class RunFolder:
     def put_beside(self, name: str, content: bytes) -> None:
         """Write a file that is not a part of the run, such as its report, also while somebody else holds the folder."""
         with disk.explained(self.path, "the run itself"), contextlib.closing(Writer(self.path, lock=False)) as writer:
+            if self._is_old():  # it kept no list
+                writer.list_again([name])
             writer.write(name, content)
 
     def add_segment(self, arrays: dict[str, np.ndarray], note: dict[str, Any]) -> None:

@@ -200,6 +200,7 @@ class Writer:
             data = b""
         found = Ledger(data)
         if found.mark is None:
+            found.damaged |= disk.exists("run.json", self.at)  # of an earlier version, or lost
             return self._new_ledger(inside, found)
         if not data.endswith(b"\n"):  # cut off by the end of a process: the next line is one of its own
             with _appending(ledger.NAME, self.at) as descriptor:

@@ -266,24 +266,47 @@ def flushed(journal: Journal) -> Iterator[Journal]:
         journal.close()
 
 
+class _Once:
+    """What a signal does that asks the process to end: an interruption, and nothing more while that is on its way."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def __call__(self, *_: Any) -> None:
+        if not self.came:
+            self.came = True
+            raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _asked_once() -> Iterator[None]:
+    """Let Ctrl-C, the wish of the system to end the process, and a terminal that closes interrupt once, however often
+    they come: what is done is written first. What is ignored, as in a process in the background, stays ignored.
+    """
+    inside = isinstance(signal.getsignal(signal.SIGINT), _Once) or isinstance(signal.getsignal(signal.SIGTERM), _Once)
+    if inside or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in disk.ENDINGS}
+    heeded = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    once = _Once()
+    for number in heeded:
+        signal.signal(number, once)
+    try:
+        yield
+    finally:
+        for number, handler in heeded.items():
+            signal.signal(number, handler)
+
+
 @contextlib.contextmanager
 def interruptible(path: Path, journal: Journal | None = None) -> Iterator[None]:
-    """Ctrl-C, and the wish of the system to end the process, as `Interrupted`."""
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM) if main else None
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    if main:
-        signal.signal(signal.SIGTERM, stop)
-    try:
-        with flushed(journal) if journal is not None else contextlib.nullcontext():
-            yield
-    except Interrupted as inner:  # of a case: the whole is what goes on
-        raise Interrupted(path) from inner
-    except KeyboardInterrupt as error:
-        raise Interrupted(path) from error
-    finally:
-        if main:
-            signal.signal(signal.SIGTERM, before)
+    """Whatever asks the process to end, as `Interrupted`."""
+    with _asked_once():
+        try:
+            with flushed(journal) if journal is not None else contextlib.nullcontext():
+                yield
+        except Interrupted as inner:  # of a case: the whole is what goes on
+            raise Interrupted(path) from inner
+        except KeyboardInterrupt as error:
+            raise Interrupted(path) from error

@@ -8,8 +8,9 @@ import contextlib
 import errno
 import os
 import secrets
+import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ LOCK = ".lock"
 MARKS = (ledger.NAME, disk.temporary(ledger.NAME), LOCK)
 # Folders in which runs lie that are parts of a run.
 PARTS = ("cases", "tasks")
+# A worker of a sweep that was killed ends within so many seconds.
+PATIENCE = 30.0
 # Files that nobody wrote are named, up to this many.
 MOST_NAMED = 1000
 _BUSY = (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK)
@@ -42,7 +45,7 @@ class Writer:
                 self._make_part(inside)
             self.at = stack.enter_context(_held(path))
             if lock:
-                stack.enter_context(self._locked())
+                stack.enter_context(self._locked(0.0 if inside is None else PATIENCE))
             self.ledger = self._read_ledger(inside)
             self._list = stack.enter_context(_appending(ledger.NAME, self.at))
             self._open = stack.pop_all()
@@ -164,7 +167,7 @@ class Writer:
                 folder.mkdir()
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, patience: float) -> Iterator[None]:
         """The operating system frees the lock of a process that has died."""
         try:
             import fcntl
@@ -173,7 +176,7 @@ class Writer:
             return
         with _appending(LOCK, self.at) as descriptor:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._take(lambda: fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB), patience)
             except OSError as error:
                 if error.errno in _BUSY:
                     raise self._busy() from error
@@ -185,6 +188,16 @@ class Writer:
             if not disk.same(LOCK, self.at, descriptor):  # its last owner has just removed the run
                 raise self._busy()
             yield
+
+    def _take(self, lock: Callable[[], None], patience: float) -> None:
+        until = time.monotonic() + patience
+        while True:
+            try:
+                return lock()
+            except OSError as error:
+                if error.errno not in _BUSY or time.monotonic() > until:
+                    raise
+            time.sleep(0.05)
 
     def _busy(self) -> FolderError:
         return FolderError(

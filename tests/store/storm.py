@@ -2,8 +2,8 @@
 
     python storm.py FOLDER 1000          so many SIGKILLs, in two lanes
 
-Each process is a fork of one that has imported everything and computed nothing: JAX starts its threads in the child. Now and
-then a process is asked to end instead (Ctrl-C five times, SIGTERM, SIGHUP), or is held for a while.
+Each process is a fork of one that has imported everything and computed nothing: JAX starts its threads in the child.
+Now and then a process is asked to end instead (Ctrl-C five times, SIGTERM, SIGHUP), or is held for a while.
 """
 
 import hashlib

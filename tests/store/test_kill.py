@@ -65,3 +65,17 @@ def test_killed_at_random_instants_of_a_run(kills, tmp_path):
         if len(RunFolder(path).manifest) >= 2:
             assert mf.load(path).times.size >= 1
     assert bits(long_flow(mf.Journal(path))) == bits(whole) == bits(mf.load(path))
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_thousand_kills_of_all_kinds_of_runs(tmp_path):
+    """Tokens, layers, endless, densities, cases, sweeps with workers, models and reproductions."""
+    kills = int(os.environ.get("MEANFORMER_KILLS", "1000"))
+    command = [sys.executable, str(HERE / "storm.py"), str(tmp_path / "storm"), str(kills)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-5000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert sum(counts["kills"] for counts in told.values()) >= kills
+    assert all(counts["whole"] for counts in told.values())
+    print(told)

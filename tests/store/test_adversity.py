@@ -1,0 +1,156 @@
+"""Signals, faults of the disk and odd clocks in the middle of a run: words, and then the same bits."""
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import jax.numpy as jnp
+import pytest
+
+import meanformer as mf
+from meanformer.experiments.runner import Interrupted, flushed, interruptible
+from store.runs import bits, tokens
+
+
+def layers(journal=None):
+    return mf.layers(mf.Affine(-0.5 * jnp.eye(2)), tokens(), 3, journal=journal)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return layers()
+
+
+@pytest.fixture
+def heeded():
+    """Signals count, also in a suite that was started in the background and ignores some."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("heeded")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_asked_to_end_five_times(name, tmp_path, whole, monkeypatch):
+    """The first time interrupts; the others come while what is done is written, and do not disturb that."""
+    path, keep, flush = tmp_path / "run", mf.Journal.keep, mf.Journal.flush
+    count = itertools.count()
+
+    def kept(self, *args):
+        keep(self, *args)
+        if next(count) == 1:
+            signal.raise_signal(signal.Signals[name])
+
+    def flushing(self):
+        for _ in range(2):
+            signal.raise_signal(signal.Signals[name])
+        flush(self)
+        for _ in range(2):
+            signal.raise_signal(signal.Signals[name])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mf.Journal, "keep", kept)
+        patch.setattr(mf.Journal, "flush", flushing)
+        with pytest.raises(Interrupted), interruptible(path), flushed(mf.Journal(path)) as journal:
+            layers(journal)
+    assert len(mf.load(path).times) == 3  # all that was computed
+    assert bits(layers(mf.Journal(path))) == bits(whole)
+    # Afterwards they mean what they meant before.
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.Signals[name])
+
+
+def test_what_is_ignored_stays_ignored(tmp_path, whole):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interruptible(tmp_path / "run"), flushed(mf.Journal(tmp_path / "run")) as journal:
+            signal.raise_signal(signal.SIGINT)
+            assert bits(layers(journal)) == bits(whole)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("number", ["EIO", "ENOSPC", "EROFS"])
+@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
+@pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.nightly)])
+def test_a_disk_that_fails_in_the_middle(call, number, stride, tmp_path, whole, monkeypatch):
+    """At each step, or some: words that say what is safe, and the next process goes on to the same bits."""
+    words = {"EIO": "the disk reports an error", "ENOSPC": "the disk is full", "EROFS": "the disk is read-only"}[number]
+    real, failed = getattr(os, call), 0
+    for last in range(0, 1000, stride):
+        path, count = tmp_path / f"run{last}", itertools.count()
+
+        def broken(*args, count=count, last=last, **options):
+            if next(count) >= last:
+                raise OSError(getattr(errno, number), os.strerror(getattr(errno, number)))
+            return real(*args, **options)
+
+        journal = mf.Journal(path, every=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, broken)
+            try:
+                layers(journal)
+            except mf.FolderError as error:
+                assert words in str(error)
+                failed += 1
+            else:
+                break
+            finally:
+                journal.close()
+        kept = 0
+        with contextlib.suppress(mf.FolderError):  # perhaps it had not begun
+            kept = len(mf.load(path).times)
+        assert 0 <= kept <= 4
+        assert bits(layers(mf.Journal(path))) == bits(whole) == bits(mf.load(path))
+    assert failed >= 20 / stride
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of its own, where that is possible."""
+    if shutil.which("mount") is None or os.name == "nt" or os.geteuid() != 0:
+        pytest.skip("no right to mount a disk")
+    place = tmp_path / "disk"
+    place.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
+    if made.returncode:
+        pytest.skip("a disk cannot be mounted here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_real_disk_that_turns_full(small_disk, whole, monkeypatch):
+    keep, count = mf.Journal.keep, itertools.count()
+
+    def kept(self, *args):
+        keep(self, *args)
+        if next(count) == 1:
+            with contextlib.suppress(OSError):
+                (small_disk / "other").write_bytes(bytes(2**21))
+
+    journal = mf.Journal(small_disk / "run", every=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(mf.Journal, "keep", kept)
+        with pytest.raises(mf.FolderError, match="the disk is full") as caught:
+            layers(journal)
+    journal.close()
+    assert "3 saved states" in caught.value.safe
+    assert len(mf.load(small_disk / "run").times) == 3
+    (small_disk / "other").unlink()
+    assert bits(layers(mf.Journal(small_disk / "run"))) == bits(whole)
+
+
+def test_a_clock_that_goes_backwards(tmp_path, whole, monkeypatch):
+    now = itertools.count(2e9, -1e7)
+    monkeypatch.setattr(time, "time", lambda: next(now))
+    monkeypatch.setattr(time, "monotonic", lambda real=time.monotonic: real() // 60)  # and one that hardly goes
+    layers(mf.Journal(tmp_path / "run", every=0))
+    assert bits(mf.load(tmp_path / "run")) == bits(whole)
+    assert bits(layers(mf.Journal(tmp_path / "run"))) == bits(whole)

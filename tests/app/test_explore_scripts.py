@@ -9,10 +9,13 @@ from browser import small, visit
 def script(browser, server):
     """Calls `body` with a module of the page as `m` and `given`: the value that it returns."""
     with visit(browser, server) as opened:
-        view = opened(f"{server.address}/static/icon.svg")  # the same origin, and no view that computes
+        view = opened(f"{server.home}static/icon.svg")  # the same origin, and no view that computes
 
         def call(module: str, body: str, given=None):
-            return view.ask(f"async (given) => {{ const m = await import('/static/js/{module}.js'); {body} }}", given)
+            return view.ask(
+                f"async (given) => {{ const m = await import('{server.entered.place}static/js/{module}.js'); {body} }}",
+                given,
+            )
 
         yield call
         view.watch.forgive("favicon.ico")  # that the browser looks for beside a picture

@@ -135,3 +135,13 @@ def test_numbers_as_they_are_typed(script, text, value):
 
 def _lists(arrays: list[np.ndarray]) -> list:
     return [array.tolist() for array in arrays]
+
+
+def test_no_text_is_a_formula_in_a_spreadsheet(script):
+    """Texts get an apostrophe where they would be formulas; numbers stay numbers, also negative ones."""
+    formulas = ["=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1", "＝1+1"]
+    cells = script("exports", "return given.map(m.cell);", formulas)
+    assert all(cell.lstrip('"').startswith("'") for cell in cells), cells
+    plain = script("exports", "return given.map(m.cell);", ["softmax", "a=b", 'say "x"', "a,b", "", None, -1.5, 2e-300])
+    assert plain == ["softmax", "a=b", '"say ""x"""', '"a,b"', "", "", "-1.5", "2e-300"]
+    assert script("exports", "return [-Infinity, Infinity, NaN].map(m.cell);") == ["-inf", "inf", ""]

@@ -341,10 +341,11 @@ def test_what_the_page_needs_is_in_the_package(door):
 
 def test_the_door_needs_nothing_from_inside(door):
     named = re.findall(r'(?:src|href)="([^"#]+)"', door.request("/").text)
-    assert named == ["data:,", "/door.js"]
-    answer = door.request("/door.js")
-    assert answer.status == 200
-    assert answer.headers["Content-Type"].startswith("text/javascript")
+    assert named == ["data:,", "/door.css", "/door.js"]
+    for name, kind in (("js", "text/javascript"), ("css", "text/css")):
+        answer = door.request(f"/door.{name}")
+        assert answer.status == 200
+        assert answer.headers["Content-Type"].startswith(kind)
 
 
 def test_each_answer_tells_the_browser_to_be_careful(door):

@@ -26,6 +26,7 @@ POLICY = {
     "Cache-Control": "no-store",
 }
 DOOR = Path(__file__).parent / "door"
+TYPES = {"door.js": "text/javascript", "door.css": "text/css"}
 LONGEST_TOKEN = 200
 USED = (
     f"This address has been used, or is older than {TOKEN_SECONDS / 60:g} minutes. Press Enter in the terminal where "
@@ -41,8 +42,7 @@ class Guard:
         self.origins = {f"http://{host}" for host in hosts}
         # Cookies know no ports: servers on several of them keep theirs apart by name.
         self.cookie = f"meanformer-{hosts[0].rpartition(':')[2]}"
-        self.page = (DOOR / "door.html").read_text(encoding="utf-8")
-        self.script = (DOOR / "door.js").read_text(encoding="utf-8")
+        self.door = {name: (DOOR / name).read_text(encoding="utf-8") for name in ("door.html", *TYPES)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -84,9 +84,9 @@ class Guard:
         path, method = request.scope["path"], request.method
         if (method, path) == ("POST", "/enter"):
             return await self._enter(request)
-        if (method, path) == ("GET", "/door.js"):
-            return Response(self.script, media_type="text/javascript")
-        return HTMLResponse(self.page, 200 if (method, path) == ("GET", "/") else 403)
+        if method == "GET" and (name := path.removeprefix("/")) in TYPES:
+            return Response(self.door[name], media_type=TYPES[name])
+        return HTMLResponse(self.door["door.html"], 200 if (method, path) == ("GET", "/") else 403)
 
     async def _enter(self, request: Request) -> Response:
         body = b""

@@ -100,15 +100,18 @@ def _described(root: Path, folder: Path) -> dict[str, Any] | None:
     entry = {"name": name, "shown": _plain(name), "title": "", "kind": "", "created": "", "damaged": ""}
     try:
         if why := _odd(folder):
-            return entry | {"name": "", "damaged": f"{why[:1].upper()}{why[1:]}."}
+            return _damaged(entry, why)
         if (size := os.lstat(folder / "run.json").st_size) > MOST_BYTES:
             return entry | {"kind": f"not looked into, as its run.json has {size / 2**20:,.1f} MB"}
         return _read(RunFolder(folder).record, entry)
     except FolderError as error:
-        words = error.what
+        return _damaged(entry, error.what)
     except Exception as error:  # a record of any shape: the others are listed all the same
-        words = f"its run.json is not as meanformer writes it ({type(error).__name__})"
-    return entry | {"name": "", "damaged": _plain(f"{words[:1].upper()}{words[1:]}.")}
+        return _damaged(entry, f"its run.json is not as meanformer writes it ({type(error).__name__})")
+
+
+def _damaged(entry: dict[str, Any], words: str) -> dict[str, Any]:
+    return entry | {"name": "", "damaged": f"Cannot be replayed: {_plain(words)}."}
 
 
 def _read(record: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any] | None:

@@ -1,17 +1,19 @@
 """Connections that ask for nothing, slowly, or for ever: they are closed, and keep nobody out."""
 
 import contextlib
-import resource
 import socket
 import time
 from pathlib import Path
 
 import pytest
 
-from app._pages import PATIENCE, Server, started
+from app._pages import Server, started
 from meanformer.app import connections
 from meanformer.app.connections import MOST_STRANGERS
 
+resource = pytest.importorskip("resource", reason="looks at processes as Linux shows them")
+WAIT = 60.0
+"""So many seconds a connection may stay open on a busy machine, which is much more than it should."""
 HEAD = "GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
 
 
@@ -25,7 +27,7 @@ def server(tmp_path_factory):
 
 def called(server: Server, text: str = "") -> socket.socket:
     """A connection on which this much was said."""
-    line = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+    line = socket.create_connection(("127.0.0.1", server.port), WAIT)
     line.sendall(text.format(port=server.port, place=server.entered.place).encode())
     return line
 
@@ -66,25 +68,27 @@ HALF = {
 
 
 def test_half_open_connections_are_closed(server):
-    """Of strangers, and of somebody who was let in before."""
-    cookie = f"Cookie: {server.entered.cookie}\r\n"
-    known = HEAD.replace("/ ", "{place} ") + cookie
-    lines = {name: called(server, text) for name, text in HALF.items()}
-    lines["half a second request of a page"] = called(server, known + "\r\n" + known)
-    for name, line in lines.items():
-        with line:
-            assert b"<main" not in heard(line) or name.endswith("of a page")
+    """Of strangers, and of somebody who was let in before; also those that say a little again and again.
+
+    A page that asks for nothing stays: its websocket is no stranger.
+    """
+    known = HEAD.replace("/ ", "{place} ") + f"Cookie: {server.entered.cookie}\r\n"
+    with server.page() as page, called(server, HEAD) as trickling:
+        lines = {name: called(server, text) for name, text in HALF.items()}
+        lines["half a second request of a page"] = called(server, known + "\r\n" + known)
+        ends, began = time.monotonic() + WAIT, time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() < ends:
+                trickling.sendall(b"X-A: b\r\n")
+                time.sleep(0.2)
+        assert time.monotonic() < ends
+        for name, line in lines.items():
+            with line:
+                assert b"<main" not in heard(line) or name.endswith("of a page")
+        time.sleep(max(0.0, began + connections.PATIENCE + 1 - time.monotonic()))
+        page.send("cancel")
+        assert page.receive()["say"] == "cancelled"
     assert answers(server)
-
-
-def test_a_trickle_is_closed_too(server):
-    """A letter each half second would keep a connection for ever, if only silence counted."""
-    began = time.monotonic()
-    with called(server, HEAD) as line, contextlib.suppress(ConnectionError):
-        while time.monotonic() - began < PATIENCE:
-            line.sendall(b"X-A: b\r\n")
-            time.sleep(0.5)
-    assert time.monotonic() - began < PATIENCE
 
 
 def test_a_thousand_half_open_connections_keep_nobody_out(server):
@@ -105,14 +109,6 @@ def test_a_thousand_half_open_connections_keep_nobody_out(server):
             assert answers(server)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_a_page_that_asks_for_nothing_stays(server):
-    """A websocket is no stranger: it is there after all patience with strangers is at its end."""
-    with server.page() as page:
-        time.sleep(connections.PATIENCE + 2)
-        page.send("cancel")
-        assert page.receive()["say"] == "cancelled"
 
 
 def test_strangers_print_nothing(server):

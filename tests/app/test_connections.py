@@ -1,6 +1,7 @@
 """Connections that ask for nothing, slowly, or for ever: they are closed, and keep nobody out."""
 
 import contextlib
+import json
 import socket
 import time
 from pathlib import Path
@@ -109,6 +110,30 @@ def test_a_thousand_half_open_connections_keep_nobody_out(server):
             assert answers(server)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_film_whose_page_leaves_is_forgotten(server):
+    """To cancel an export is no failure, and tells the terminal nothing."""
+    head = HEAD.replace("GET / ", "POST {place}api/gif ") + f"Cookie: {server.entered.cookie}\r\n"
+    for _ in range(3):
+        with called(server, head + "Content-Length: 100000\r\n\r\nhalf"):
+            assert answers(server)
+    assert answers(server)
+    assert (server.folder / "errors.txt").read_text() == ""
+
+
+def test_a_flood_of_messages_is_taken_piece_by_piece(server):
+    """Of a page that never reads an answer: memory stays, and others are served."""
+    text = json.dumps({"do": "read", "slot": "a", "run": 1, "text": "x" * (2**20 - 200)})
+    before = resident(server.process.pid)
+    with server.page() as flooding:
+        assert flooding.socket.protocol.extensions == []  # compressed, a thousand would come at once
+        for _ in range(60):
+            flooding.socket.send(text)
+        assert resident(server.process.pid) - before < 50 * 2**20
+        assert answers(server)
+        flooding.socket.socket.shutdown(socket.SHUT_RDWR)  # no farewell, which it would not read either
+    assert answers(server)
 
 
 def test_strangers_print_nothing(server):

@@ -109,6 +109,7 @@ def explore(
         log_level="error",  # strangers can send what is worth a warning, as often as they like
         ws="websockets-sansio",
         ws_max_size=SOCKET_BYTES,
+        ws_per_message_deflate=False,  # a few bytes would become many messages, all at once; and nothing is far away
         lifespan="on",
         proxy_headers=False,
         timeout_graceful_shutdown=2,

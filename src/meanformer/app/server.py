@@ -14,6 +14,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, WebSocket
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.requests import ClientDisconnect
 
 from .. import __version__
 from .access import Access
@@ -139,6 +140,8 @@ def make_app(settings: Settings) -> FastAPI:
                         words = f"The pictures are too large: at most {GIF_BYTES >> 20} MB."
                         return JSONResponse({"words": words}, 413)
                 made = await asyncio.to_thread(make_gif, bytes(body))
+        except ClientDisconnect:
+            return Response(status_code=400)  # which nobody reads: the page has left
         except TimeoutError:
             return JSONResponse({"words": f"The pictures did not come within {FILM_SECONDS:g} seconds."}, 408)
         except ValueError as error:

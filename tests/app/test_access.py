@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from meanformer import InputError
 from meanformer.app import access, launch, redirect
 from meanformer.app.access import MOST_SESSIONS, TOKEN_SECONDS, Access
 
@@ -109,6 +110,14 @@ def test_secrets_are_compared_in_constant_time(known, monkeypatch):
 
 
 # --- what the terminal and the browser are told ---
+
+
+@pytest.mark.parametrize("what", ["a" * 5000, "a/" * 5000, "nothing-here", "a\0b", "\udcff", "/dev/zero"], ids=ascii)
+def test_what_cannot_be_shown_is_refused_in_words(what):
+    """Names that no file can have, among others; before a port is taken."""
+    with pytest.raises(InputError, match="the page cannot begin with") as refused:
+        launch.explore(what)
+    assert len(str(refused.value)) < 600
 
 
 def test_an_address_of_its_own_is_drawn(monkeypatch, capsys):

@@ -43,7 +43,7 @@ class Connection(H11Protocol):
             self.timer = self.loop.call_later(PATIENCE, self.look)
 
     def _is_known(self) -> bool:
-        self.known = self.known or (self.scope is not None and self.scope["state"].get("known", False))
+        self.known = self.known or (self.scope is not None and self.scope.get("state", {}).get("known", False))
         return self.known
 
     def drop(self) -> None:

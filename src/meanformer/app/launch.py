@@ -62,18 +62,28 @@ def what_to_show(what: str | None) -> tuple[str | None, Path | None]:
     if what is None:
         return None, None
     path = library().get(what, Path(what))
-    if (path / "run.json").is_file():
-        return None, path
-    if path.is_file() and path.stat().st_size <= LONGEST_FILE:
-        return path.read_text(encoding="utf-8", errors="replace"), None
+    try:
+        if (path / "run.json").is_file():
+            return None, path
+        if path.is_file() and path.stat().st_size <= LONGEST_FILE:
+            return path.read_text(encoding="utf-8", errors="replace"), None
+        got = (
+            "a large file" if path.is_file() else "a folder without a run" if path.is_dir() else "no such file or name"
+        )
+    except (OSError, ValueError) as error:  # no permission, or a name that no file can have
+        got = getattr(error, "strerror", None) or str(error)
     from .. import _checks as checks
 
     checks.refuse(
-        f"the page cannot begin with {what!r}",
-        got="a large file" if path.is_file() else "a folder without a run" if path.is_dir() else "no such file or name",
+        f"the page cannot begin with {_short(what)!r}",
+        got=got,
         expected="an experiment of `meanformer list`, a TOML file, or a run folder",
         remedy="leave it out, and choose on the page",
     )
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 80 else f"{name[:80]}…"
 
 
 def explore(

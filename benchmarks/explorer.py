@@ -1,6 +1,7 @@
 """The explorer: seconds from a change on the page to its frames, and twenty pages at once for a minute."""
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -12,13 +13,13 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from .harness import Part, Table
 
-TOKEN = "benchmark"
 SIZES = (500, 5_000, 50_000)
 REPEATS = 7
 PAGES, SECONDS, PAUSE, TOKENS = 20, 60.0, 1.0, 300
@@ -37,17 +38,39 @@ def experiment(n: int, rng: random.Random) -> dict[str, Any]:
     }
 
 
+@dataclasses.dataclass(frozen=True)
+class Entered:
+    """Who was let in: the address of the websocket, and the cookie that it needs."""
+
+    address: str
+    cookie: str
+
+    def connect(self) -> Any:
+        """A websocket, as a context."""
+        from websockets.sync.client import connect
+
+        return connect(self.address, max_size=None, open_timeout=60, additional_headers={"Cookie": self.cookie})
+
+
+def enter(printed: str) -> Entered:
+    """What a browser does with the address that the explorer printed."""
+    root, _, token = printed.partition("/#token=")
+    with urllib.request.urlopen(f"{root}/enter", token.encode()) as answer:
+        place, cookie = json.load(answer)["place"], answer.headers["Set-Cookie"].partition(";")[0]
+    return Entered(f"ws{root.removeprefix('http')}{place}ws", cookie)
+
+
 @contextlib.contextmanager
-def served(folder: Path) -> Iterator[tuple[int, str]]:
-    """A server on a machine that has never compiled anything: its process, and where its websocket is."""
+def served(folder: Path) -> Iterator[tuple[int, "Entered"]]:
+    """A server on a machine that has never compiled anything: its process, and how its websocket is reached."""
     environment = {key: value for key, value in os.environ.items() if key != "JAX_ENABLE_COMPILATION_CACHE"}
     environment |= {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "meanformer", "explore", "--port", "0", "--no-browser", "--token", TOKEN]
+    command = [sys.executable, "-m", "meanformer", "explore", "--port", "0", "--no-browser"]
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            found = next(filter(None, (re.search(r"http://(\S+)/\?token", line) for line in process.stdout)))
-            yield process.pid, f"ws://{found[1]}/ws?token={TOKEN}"
+            found = next(filter(None, (re.search(r"http://\S+", line) for line in process.stdout)))
+            yield process.pid, enter(found[0])
         finally:
             process.terminate()
 
@@ -55,11 +78,9 @@ def served(folder: Path) -> Iterator[tuple[int, str]]:
 class Page:
     """A websocket that asks for runs and notes when their parts come."""
 
-    def __init__(self, address: str):
-        from websockets.sync.client import connect
-
+    def __init__(self, entered: Entered):
         self.stack = contextlib.ExitStack()
-        self.socket = self.stack.enter_context(connect(address, max_size=None, open_timeout=60))
+        self.socket = self.stack.enter_context(entered.connect())
         self.numbers = itertools.count(1)
         self.socket.recv(LONGEST)
 
@@ -105,11 +126,11 @@ def memory(server: int) -> dict[str, float]:
     return {"server": resident(server), f"{len(workers)} workers": sum(map(resident, workers))}
 
 
-def latencies(part: Part, address: str, say: Callable[[str], None]) -> None:
+def latencies(part: Part, entered: Entered, say: Callable[[str], None]) -> None:
     """One page that changes its matrices."""
     head = ["tokens", "", "first frame", "first that moved", "all frames", "all curves"]
     table = Table(f"Seconds from a change to what is seen; warm: medians of {REPEATS}, with the slowest", head)
-    rng, page = random.Random(1), Page(address)
+    rng, page = random.Random(1), Page(entered)
     steps = ("start", "frames", "end", "curves")
     for n in SIZES:
         say(f"{n:,} tokens, cold")
@@ -128,9 +149,9 @@ def latencies(part: Part, address: str, say: Callable[[str], None]) -> None:
 class Visitor(threading.Thread):
     """A page whose reader changes a matrix about once a second."""
 
-    def __init__(self, address: str, seed: int):
+    def __init__(self, entered: Entered, seed: int):
         super().__init__(daemon=True)
-        self.page, self.rng = Page(address), random.Random(seed)
+        self.page, self.rng = Page(entered), random.Random(seed)
         self.asked = self.ended = 0
         self.errors: list[str] = []
         self.moved: list[float] = []
@@ -174,10 +195,10 @@ def spread(seconds: list[float]) -> str:
     return f"median {statistics.median(seconds):.2f} s, slowest {max(seconds):.2f} s" if seconds else "none came"
 
 
-def load(part: Part, server: int, address: str, say: Callable[[str], None]) -> None:
+def load(part: Part, server: int, entered: Entered, say: Callable[[str], None]) -> None:
     """Twenty pages at once."""
     before = memory(server)
-    visitors = [Visitor(address, seed) for seed in range(PAGES)]
+    visitors = [Visitor(entered, seed) for seed in range(PAGES)]
     say(f"{PAGES} pages at once for {SECONDS:g} s")
     for visitor in visitors:
         visitor.start()
@@ -206,9 +227,9 @@ def load(part: Part, server: int, address: str, say: Callable[[str], None]) -> N
 def measure(say: Callable[[str], None]) -> Part:
     """Latencies of one page, then many pages."""
     part = Part("explorer", "The explorer")
-    with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as (server, address):
-        latencies(part, address, say)
-        load(part, server, address, say)
+    with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as (server, entered):
+        latencies(part, entered, say)
+        load(part, server, entered, say)
     return part
 
 

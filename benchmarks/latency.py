@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .explorer import enter
 from .harness import Part, Table
 from .startup import INHERITED, REPEATS, spent
 
@@ -164,18 +165,15 @@ def _first_frames(say: Callable[[str], None]) -> Table:
 
 
 def _explored(folder: str) -> list[float]:
-    from websockets.sync.client import connect
-
     began = time.perf_counter()
     command = [sys.executable, "-u", "-m", "meanformer", "explore", "--port", "0", "--no-browser"]
     server = subprocess.Popen(command, cwd=folder, env=INHERITED | _stored(folder), stdout=subprocess.PIPE, text=True)
     try:
-        printed = next((found for line in server.stdout or () if (found := re.search(r"http://(\S+)", line))), None)
+        printed = next((found for line in server.stdout or () if (found := re.search(r"http://\S+", line))), None)
         if printed is None:
             raise RuntimeError(f"the explorer ended with exit code {server.wait()}")
         seconds = [time.perf_counter() - began]
-        place, _, token = printed[1].partition("/?")
-        with connect(f"ws://{place}/ws?{token}", max_size=None) as page:
+        with enter(printed[0]).connect() as page:
             page.send(json.dumps({"do": "run", "slot": "main", "run": 1, "experiment": EXPLORED}))
             for awaited in ("start", "frames"):
                 while (said := _said(page.recv(PATIENCE))) != awaited:

@@ -71,15 +71,18 @@ def main() -> None:
     options = parser.parse_args()
     command = [sys.executable, "-m", "meanformer", "explore", "--port", "0", "--no-browser"]
     with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server,
         tempfile.TemporaryDirectory() as folder,
     ):
+        assert server.stdin is not None
         assert server.stdout is not None
+        addresses = (found[0] for line in server.stdout if (found := re.search(r"http://\S+", line)))
         try:
-            address = next(found[0] for line in server.stdout if (found := re.search(r"http://\S+", line)))
             for name in PICTURES if options.only is None else (options.only,):
                 source = Path(folder) / f"{name}.png"
-                photographed(address, name, source)
+                photographed(next(addresses), name, source)
+                server.stdin.write("\n")  # each address works once; this asks for the next
+                server.stdin.flush()
                 small.convert(source, options.out / f"explorer_{name}.png")
         finally:
             server.terminate()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -10,6 +11,7 @@ import re
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +24,6 @@ from meanformer.app.protocol import unpack
 from meanformer.experiments.config import read_experiment
 from meanformer.experiments.runner import run_experiment
 
-TOKEN = "a-token-of-tests"
 PATIENCE = 600.0
 """So many seconds a test waits for a message: what compiles on a busy machine takes long."""
 
@@ -72,12 +73,25 @@ class Server:
     process: subprocess.Popen[str]
     address: str
     folder: Path
-    token: str = TOKEN
+    first: str
+    """The address that was printed first, with its token."""
+
+    def new_address(self) -> str:
+        """What the terminal prints when Enter is pressed."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return _printed(self.process)
+
+    @functools.cached_property
+    def entered(self) -> "Entered":
+        """A session, which tests share that are not about how one gets it."""
+        return enter(self.new_address())
 
     @property
-    def url(self) -> str:
-        """What the terminal prints, with the token."""
-        return f"{self.address}/?token={self.token}"
+    def home(self) -> str:
+        """The address of the page, for who has the cookie."""
+        return self.address + self.entered.place
 
     @property
     def port(self) -> int:
@@ -86,13 +100,30 @@ class Server:
     @contextlib.contextmanager
     def page(self) -> Iterator["Page"]:
         """A page that is connected."""
-        address = self.address.replace("http", "ws") + f"/ws?token={self.token}"
-        with connect(address, max_size=None, open_timeout=PATIENCE, close_timeout=60) as socket:
+        address, cookie = self.home.replace("http", "ws") + "ws", {"Cookie": self.entered.cookie}
+        with connect(
+            address, max_size=None, open_timeout=PATIENCE, close_timeout=60, additional_headers=cookie
+        ) as socket:
             yield Page(socket)
 
     def workers(self) -> list[int]:
         """The processes of its workers, where Linux tells."""
         return children_of(self.process.pid)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entered:
+    """What a browser has that was let in: the place, e.g. "/abc/", and its cookie, "name=value"."""
+
+    place: str
+    cookie: str
+
+
+def enter(address: str) -> Entered:
+    """What the page at an address of the terminal does: its token for a session."""
+    root, _, token = address.partition("/#token=")
+    with urllib.request.urlopen(f"{root}/enter", token.encode(), timeout=PATIENCE) as answer:
+        return Entered(json.load(answer)["place"], answer.headers["Set-Cookie"].partition(";")[0])
 
 
 def children_of(pid: int) -> list[int]:
@@ -185,17 +216,17 @@ def is_last(answers: Answers) -> bool:
 
 
 @contextlib.contextmanager
-def started(folder: Path, *arguments: str, port: int = 0, **extra: str) -> Iterator[Server]:
+def started(folder: Path, *arguments: str, port: int = 0, browser: bool = False, **extra: str) -> Iterator[Server]:
     """A server with its own folder, until the block ends; `extra` goes into its environment."""
     environment = os.environ | {"PYTHONUNBUFFERED": "1", **extra}
     command = [sys.executable, "-m", "meanformer", "explore", *arguments]
-    command += ["--port", str(port), "--no-browser", "--token", TOKEN]
+    command += ["--port", str(port), *(() if browser else ("--no-browser",))]
     with (folder / "errors.txt").open("a") as errors:
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8"
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
+        process = subprocess.Popen(command, cwd=folder, env=environment, text=True, encoding="utf-8", **pipes)
         try:
-            yield Server(process, _address(process), folder)
+            first = _printed(process)
+            yield Server(process, first.partition("/#")[0], folder, first)
         finally:
             if process.poll() is None:
                 process.terminate()
@@ -204,14 +235,15 @@ def started(folder: Path, *arguments: str, port: int = 0, **extra: str) -> Itera
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(20)
-            if process.stdout is not None:
-                process.stdout.close()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
 
 
-def _address(process: subprocess.Popen[str]) -> str:
-    """What the server prints first."""
+def _printed(process: subprocess.Popen[str]) -> str:
+    """The next address that the server prints."""
     assert process.stdout is not None
     for line in process.stdout:
-        if found := re.search(r"(http://\S+)/\?token=", line):
-            return found[1]
+        if found := re.search(r"http://\S+/#token=[\w-]+", line):
+            return found[0]
     raise AssertionError(f"the server ended with code {process.wait()} and printed no address")

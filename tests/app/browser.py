@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import numpy as np
-from _pages import TOKEN, Server
+from _pages import Server
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
@@ -142,7 +142,7 @@ def small(**tables: dict) -> dict:
 def link(server: Server, **state: Any) -> str:
     """The address of the page with a state in it."""
     text = base64.urlsafe_b64encode(json.dumps(state).encode()).decode().rstrip("=")
-    return f"{server.address}/#{text}"
+    return f"{server.home}#{text}"
 
 
 def tokens(server: Server, experiment: dict | None = None, **display: Any) -> str:
@@ -170,13 +170,14 @@ def visit(browser: Browser, server: Server, **options: Any):
     settings = {"viewport": DESKTOP, "reduced_motion": "reduce", "color_scheme": "light"}
     context = browser.new_context(**settings | options)
     context.set_default_timeout(1000 * MOMENT)
-    context.add_cookies([{"name": f"meanformer-{server.port}", "value": TOKEN, "url": server.address}])
+    name, _, value = server.entered.cookie.partition("=")
+    context.add_cookies([{"name": name, "value": value, "url": server.home}])
     views: list[View] = []
 
     def opened(address: str | None = None) -> View:
         page = context.new_page()
         views.append(View(page, Watch(page, server.address)))
-        page.goto(server.address if address is None else address)
+        page.goto(server.home if address is None else address)
         return views[-1]
 
     try:

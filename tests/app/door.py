@@ -1,13 +1,14 @@
 """The server without its process: requests go to the application itself, as uvicorn would hand them over."""
 
 import asyncio
+import functools
 import json
 from typing import Any
 from urllib.parse import unquote
 
 from starlette.datastructures import Headers
 
-from app._pages import TOKEN, alone
+from app._pages import Entered, alone
 from meanformer.app.server import Settings, make_app
 
 PORT = 8123
@@ -32,14 +33,29 @@ class Door:
     """An application whose workers were never started."""
 
     def __init__(self, runs):
-        self.app = make_app(Settings(HOSTS, TOKEN, runs))
+        self.app = make_app(Settings(HOSTS, runs))
+        self.access = self.app.state.explorer.access
 
-    def request(self, target: str, method: str = "GET", body: bytes = b"", **headers: str) -> Response:
-        """A bare request: nothing is followed, and no cookie kept."""
+    def enter(self, token: str) -> Response:
+        """Hand a token over, as the page at the door does."""
+        return self.request("/enter", "POST", token.encode(), Origin=ADDRESS)
+
+    @functools.cached_property
+    def entered(self) -> Entered:
+        """A session."""
+        answer = self.enter(self.access.new_token())
+        return Entered(json.loads(answer.text)["place"], answer.headers["Set-Cookie"].partition(";")[0])
+
+    def inside(self, path: str, method: str = "GET", body: bytes = b"", **headers: str) -> Response:
+        """A request of the page that was let in, e.g. for "api/runs"."""
+        return self.request(self.entered.place + path, method, body, **{"Cookie": self.entered.cookie} | headers)
+
+    def request(self, target: str, method: str = "GET", body: bytes = b"", **headers: str | list[str]) -> Response:
+        """A bare request: nothing is followed, and no cookie kept; a list is a header given several times."""
         first = {"type": "http.request", "body": body, "more_body": False}
         return Response(alone(self._answers({"type": "http", "method": method}, target, headers, [first])))
 
-    def socket(self, target: str = "/ws", **headers: str) -> list[dict[str, Any]]:
+    def socket(self, target: str, **headers: str | list[str]) -> list[dict[str, Any]]:
         """What a page is told that opens the socket and goes; nothing if it is refused."""
         coming = [{"type": "websocket.connect"}, {"type": "websocket.disconnect", "code": 1000}]
         heard = alone(self._answers({"type": "websocket", "subprotocols": []}, target, headers, coming))
@@ -48,10 +64,11 @@ class Door:
         return [json.loads(message["text"]) for message in heard if message["type"] == "websocket.send"]
 
     async def _answers(
-        self, scope: dict[str, Any], target: str, headers: dict[str, str], coming: list[dict[str, Any]]
+        self, scope: dict[str, Any], target: str, headers: dict[str, str | list[str]], coming: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
         raw, _, query = target.encode().partition(b"?")
-        named = {"host": HOSTS[0]} | {name.lower().replace("_", "-"): value for name, value in headers.items()}
+        named = {"Host": HOSTS[0], **headers}
+        pairs = [(name, [value] if isinstance(value, str) else value) for name, value in named.items()]
         scope |= {
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1",
@@ -60,7 +77,11 @@ class Door:
             "raw_path": raw,
             "query_string": query,
             "root_path": "",
-            "headers": [(name.encode(), value.encode("latin-1")) for name, value in named.items()],
+            "headers": [
+                (name.lower().replace("_", "-").encode(), value.encode("latin-1"))
+                for name, values in pairs
+                for value in values
+            ],
             "client": ("127.0.0.1", 50000),
             "server": ("127.0.0.1", PORT),
             "state": {},

@@ -9,10 +9,13 @@ from browser import small, visit
 def script(browser, server):
     """Calls `body` with a module of the page as `m` and `given`: the value that it returns."""
     with visit(browser, server) as opened:
-        view = opened(f"{server.address}/static/icon.svg")  # the same origin, and no view that computes
+        view = opened(f"{server.home}static/icon.svg")  # the same origin, and no view that computes
 
         def call(module: str, body: str, given=None):
-            return view.ask(f"async (given) => {{ const m = await import('/static/js/{module}.js'); {body} }}", given)
+            return view.ask(
+                f"async (given) => {{ const m = await import('{server.entered.place}static/js/{module}.js'); {body} }}",
+                given,
+            )
 
         yield call
         view.watch.forgive("favicon.ico")  # that the browser looks for beside a picture
@@ -132,3 +135,13 @@ def test_numbers_as_they_are_typed(script, text, value):
 
 def _lists(arrays: list[np.ndarray]) -> list:
     return [array.tolist() for array in arrays]
+
+
+def test_no_text_is_a_formula_in_a_spreadsheet(script):
+    """Texts get an apostrophe where they would be formulas; numbers stay numbers, also negative ones."""
+    formulas = ["=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1", "＝1+1"]
+    cells = script("exports", "return given.map(m.cell);", formulas)
+    assert all(cell.lstrip('"').startswith("'") for cell in cells), cells
+    plain = script("exports", "return given.map(m.cell);", ["softmax", "a=b", 'say "x"', "a,b", "", None, -1.5, 2e-300])
+    assert plain == ["softmax", "a=b", '"say ""x"""', '"a,b"', "", "", "-1.5", "2e-300"]
+    assert script("exports", "return [-Infinity, Infinity, NaN].map(m.cell);") == ["-inf", "inf", ""]

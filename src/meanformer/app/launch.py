@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
-import secrets
+import os
+import select
 import socket
 import sys
+import threading
+import time
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +15,9 @@ from pathlib import Path
 import uvicorn
 
 from ..experiments.registry import library
+from .access import TOKEN_SECONDS
+from .connections import Connection
+from .redirect import remove_redirect, write_redirect
 from .server import SOCKET_BYTES, Explorer, Settings, make_app
 
 PORT = 8642
@@ -19,6 +25,9 @@ TRIED = 20
 """So many ports after the first are tried, if nobody asked for one."""
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 LONGEST_FILE = 500_000
+ONCE = (
+    f"The address works once, within {TOKEN_SECONDS / 60:g} minutes. Enter prints a new one; Ctrl-C ends the explorer."
+)
 
 
 def bound_socket(host: str, port: int | None) -> socket.socket:
@@ -53,18 +62,28 @@ def what_to_show(what: str | None) -> tuple[str | None, Path | None]:
     if what is None:
         return None, None
     path = library().get(what, Path(what))
-    if (path / "run.json").is_file():
-        return None, path
-    if path.is_file() and path.stat().st_size <= LONGEST_FILE:
-        return path.read_text(encoding="utf-8", errors="replace"), None
+    try:
+        if (path / "run.json").is_file():
+            return None, path
+        if path.is_file() and path.stat().st_size <= LONGEST_FILE:
+            return path.read_text(encoding="utf-8", errors="replace"), None
+        got = (
+            "a large file" if path.is_file() else "a folder without a run" if path.is_dir() else "no such file or name"
+        )
+    except (OSError, ValueError) as error:  # no permission, or a name that no file can have
+        got = getattr(error, "strerror", None) or str(error)
     from .. import _checks as checks
 
     checks.refuse(
-        f"the page cannot begin with {what!r}",
-        got="a large file" if path.is_file() else "a folder without a run" if path.is_dir() else "no such file or name",
+        f"the page cannot begin with {_short(what)!r}",
+        got=got,
         expected="an experiment of `meanformer list`, a TOML file, or a run folder",
         remedy="leave it out, and choose on the page",
     )
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 80 else f"{name[:80]}…"
 
 
 def explore(
@@ -72,7 +91,6 @@ def explore(
     *,
     host: str = "127.0.0.1",
     port: int | None = None,
-    token: str | None = None,
     names: Sequence[str] = (),
     runs: Path = Path("runs"),
     workers: int = 2,
@@ -88,7 +106,6 @@ def explore(
     names = (f"[{host}]" if ":" in host else host, *LOCAL, *(name.lower() for name in names))
     settings = Settings(
         hosts=tuple(f"{name}:{number}" for name in dict.fromkeys(names)),
-        token=token or secrets.token_urlsafe(24),
         # A run folder is found in the folder where it is.
         runs=runs if folder is None else folder.resolve().parent,
         workers=workers,
@@ -98,32 +115,84 @@ def explore(
     app = make_app(settings)
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        http=Connection,
+        log_level="error",  # strangers can send what is worth a warning, as often as they like
         ws="websockets-sansio",
         ws_max_size=SOCKET_BYTES,
+        ws_per_message_deflate=False,  # a few bytes would become many messages, all at once; and nothing is far away
         lifespan="on",
+        proxy_headers=False,
         timeout_graceful_shutdown=2,
     )
     server = uvicorn.Server(config)
-    address = f"http://{settings.hosts[0]}/?token={settings.token}"
-    print(f"The explorer is at\n\n    {address}\n\nCtrl-C ends it.", flush=True)
+    doorman = Doorman(app.state.explorer, f"http://{settings.hosts[0]}")
+    address = doorman.new_address()
+    print(f"The explorer is at\n\n    {address}\n\n{ONCE}", flush=True)
     if host not in LOCAL:
-        print(f"It listens on {host}: whoever can reach this machine and knows the token can compute here.", flush=True)
+        print(f"It listens on {host}: whoever can reach this machine and has an address can compute here.", flush=True)
         print("Names by which pages may call it: " + ", ".join(settings.hosts) + " (--name adds one).", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(server, app.state.explorer, listening, address if browser else None, 60 * idle_minutes))
+        asyncio.run(_serve(server, doorman, listening, address if browser else None, 60 * idle_minutes))
+
+
+class Doorman:
+    """Gives out addresses, one after the other."""
+
+    def __init__(self, explorer: Explorer, root: str):
+        self.explorer, self.root = explorer, root
+
+    def new_address(self) -> str:
+        """An address for one visit; the one before it is no longer good."""
+        return f"{self.root}/#token={self.explorer.access.new_token()}"
+
+    def open_browser(self, address: str) -> None:
+        """Lead the browser to the address, by a file that is removed when it has been used."""
+        try:
+            file = write_redirect(address)
+        except OSError as error:
+            print(f"No browser was opened, as no private file can be written: {error.strerror}.", flush=True)
+            return
+        self.explorer.traces.callback(remove_redirect, file)
+        webbrowser.open(file.as_uri())
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Print a new address for whatever comes on standard input, until that ends."""
+        if sys.stdin is None:
+            return
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # closed; the loop has ended
+            source = sys.stdin.fileno()
+            while True:
+                _wait_for(source)
+                # Not by way of `sys.stdin`, whose lock this thread would hold when the process ends.
+                if not os.read(source, 4096):
+                    return
+                loop.call_soon_threadsafe(lambda: print(f"\n    {self.new_address()}\n", flush=True))
+
+
+def _wait_for(source: int) -> None:
+    """Wait until there is something to be read."""
+    while sys.platform != "win32":
+        select.select([source], [], [])
+        # In the background, what is typed is for the shell, and to read it would stop this process.
+        if not os.isatty(source) or os.tcgetpgrp(source) == os.getpgrp():
+            return
+        time.sleep(1.0)
 
 
 async def _serve(
-    server: uvicorn.Server, explorer: Explorer, listening: socket.socket, address: str | None, idle_seconds: float
+    server: uvicorn.Server, doorman: Doorman, listening: socket.socket, address: str | None, idle_seconds: float
 ) -> None:
+    explorer = doorman.explorer
+    threading.Thread(target=doorman.listen, args=(asyncio.get_running_loop(),), daemon=True).start()
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     if address is not None:
         while not server.started and not serving.done():
             await asyncio.sleep(0.05)
-        await asyncio.to_thread(webbrowser.open, address)
+        await asyncio.to_thread(doorman.open_browser, address)
     while not serving.done():
         await asyncio.wait([serving], timeout=min(1.0, idle_seconds / 4))
+        if not explorer.access.pending:
+            explorer.traces.close()
         if explorer.idle_seconds() > idle_seconds:
             print("Nobody has been here for a while: the explorer ends.", flush=True)
             server.should_exit = True

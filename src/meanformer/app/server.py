@@ -1,25 +1,24 @@
 """The server: the page, its files, and the websocket. Nothing here imports JAX.
 
-It is meant for one person on one machine: it answers only requests that name it as their host, that come from its own
-page, and that carry the token of the terminal, first in the address and then in a cookie.
+It is meant for one person on one machine: the `guard` lets nobody else in.
 """
 
 import asyncio
 import contextlib
 import dataclasses
 import io
-import secrets
 import time as clock
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, WebSocket
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.requests import ClientDisconnect
 
 from .. import __version__
+from .access import Access
+from .guard import POLICY, Guard
 from .limits import LIMITS, MESSAGE_BYTES
 from .pool import Pool
 from .presets import presets
@@ -32,22 +31,6 @@ MOST_PAGES = 64
 GIF_BYTES, GIF_FRAMES, GIF_SIDE = 64 * 2**20, 200, 1600
 FILM_SECONDS = 120.0
 
-POLICY = {
-    "Content-Security-Policy": (
-        "default-src 'self'; img-src 'self' data: blob:; connect-src 'self'; style-src 'self'; object-src 'none'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-}
-CLOSED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>meanformer</title>
-<h1>This page needs its token</h1>
-<p>Open the address that <code>meanformer explore</code> printed in the terminal, with its <code>?token=...</code></p>
-"""
-
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -55,7 +38,6 @@ class Settings:
 
     hosts: tuple[str, ...]
     """The names, with the port, by which it may be called."""
-    token: str
     runs: Path = Path("runs")
     workers: int = 2
     start: str | None = None
@@ -64,51 +46,14 @@ class Settings:
     """A run folder that the page shows first."""
 
 
-class Guard:
-    """Refuses whatever was not asked by our own page in the name of our user, before anything looks at it."""
-
-    def __init__(self, app: ASGIApp, settings: Settings):
-        self.app, self.settings = app, settings
-        self.cookie = cookie_name(settings)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            await self.app(scope, receive, send)
-            return
-        headers, why = Headers(scope=scope), ""
-        if headers.get("host", "").lower() not in self.settings.hosts:
-            why = "Refused: this server does not go by that name."
-        elif (origin := headers.get("origin")) is not None and origin.lower() not in self._origins():
-            why = "Refused: the request comes from another page."
-        elif not self._knows_token(scope, headers):
-            why = CLOSED
-        if not why:
-            await self.app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
-        else:
-            await HTMLResponse(why, 403, headers=POLICY)(scope, receive, send)
-
-    def _origins(self) -> set[str]:
-        return {f"http://{host}" for host in self.settings.hosts}
-
-    def _knows_token(self, scope: Scope, headers: Headers) -> bool:
-        request = Request({**scope, "type": "http", "method": "GET"})
-        given = [request.cookies.get(self.cookie, ""), request.query_params.get("token", "")]
-        return any(secrets.compare_digest(token.encode(), self.settings.token.encode()) for token in given)
-
-
-def cookie_name(settings: Settings) -> str:
-    """Cookies know no ports: servers on several of them keep theirs apart by name."""
-    return f"meanformer-{settings.hosts[0].rpartition(':')[2]}"
-
-
 class Explorer:
     """What the server knows while it runs."""
 
     def __init__(self, settings: Settings):
         self.settings = settings
+        self.access = Access()
+        self.traces = contextlib.ExitStack()
+        """What is removed when the address has been used, and at the end."""
         self.pool = Pool(settings.workers)
         self.sessions: set[Session] = set()
         self.films = asyncio.Semaphore(1)
@@ -149,9 +94,10 @@ def make_app(settings: Settings) -> FastAPI:
         try:
             yield
         finally:
+            explorer.traces.close()
             await explorer.pool.close()
 
-    app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.explorer = explorer
 
     @app.middleware("http")
@@ -161,24 +107,19 @@ def make_app(settings: Settings) -> FastAPI:
         response.headers.update(POLICY)
         return response
 
-    app.add_middleware(Guard, settings=settings)
+    app.add_middleware(Guard, hosts=settings.hosts, access=explorer.access)
 
     @app.get("/")
-    async def page(token: str | None = None) -> Response:
-        if token is None:
-            return FileResponse(STATIC / "index.html")
-        answer = RedirectResponse("/", 303)
-        answer.set_cookie(cookie_name(settings), settings.token, httponly=True, samesite="strict")
-        return answer
+    async def page() -> Response:
+        explorer.traces.close()
+        return FileResponse(STATIC / "index.html")
+
+    # Looked up, never opened: no name that a request brings reaches the file system.
+    files = {file.relative_to(STATIC).as_posix(): file for file in STATIC.rglob("*") if file.is_file()}
 
     @app.get("/static/{path:path}")
     async def file(path: str) -> Response:
-        try:
-            found = (STATIC / path).resolve()
-            served = found.is_relative_to(STATIC.resolve()) and found.is_file()
-        except (OSError, ValueError):  # a name that no file can have
-            served = False
-        return FileResponse(found) if served else HTMLResponse("There is no such file.", 404)
+        return FileResponse(files[path]) if path in files else HTMLResponse("There is no such file.", 404)
 
     @app.get("/api/presets")
     async def preset_list() -> Response:
@@ -199,6 +140,8 @@ def make_app(settings: Settings) -> FastAPI:
                         words = f"The pictures are too large: at most {GIF_BYTES >> 20} MB."
                         return JSONResponse({"words": words}, 413)
                 made = await asyncio.to_thread(make_gif, bytes(body))
+        except ClientDisconnect:
+            return Response(status_code=400)  # which nobody reads: the page has left
         except TimeoutError:
             return JSONResponse({"words": f"The pictures did not come within {FILM_SECONDS:g} seconds."}, 408)
         except ValueError as error:

@@ -24,10 +24,6 @@ def explore(
     ] = None,
     runs: Annotated[Path, typer.Option(help="The folder with the runs that can be replayed.")] = Path("runs"),
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
-    token: Annotated[
-        str | None,
-        typer.Option(help="The token of the address.", show_default="drawn at random", envvar="MEANFORMER_TOKEN"),
-    ] = None,
     workers: Annotated[int, typer.Option(min=1, max=16, help="How many runs are computed at once.")] = 2,
     idle: Annotated[
         float, typer.Option(min=0.01, help="End after so many minutes in which nobody asks for anything.")
@@ -55,7 +51,6 @@ def explore(
         what,
         host=host,
         port=port,
-        token=token,
         names=name or (),
         runs=runs,
         workers=workers,

@@ -2,7 +2,8 @@
 
 from ..mutators import assign, mutant, replace
 
-SERVER = "tests/app/test_server.py"
+GUARD = "tests/app/test_guard.py"
+ACCESS = "tests/app/test_access.py"
 CHECKED = "tests/app/test_checked.py"
 POOL = "tests/app/test_pool.py"
 PROTOCOL = "tests/app/test_protocol.py"
@@ -13,20 +14,56 @@ MUTANTS = [
     mutant(
         "any_host",
         "requests under any name of the host are heard",
-        ("app/server.py:Guard.__call__", replace("_a not in self.settings.hosts", "False")),
-        tests=f"{SERVER}::test_another_name_of_the_host_is_refused",
+        ("app/guard.py:Guard._refused", replace("_a not in self.hosts", "False")),
+        tests=f"{GUARD}::test_another_name_of_the_host_is_refused",
     ),
     mutant(
         "any_page",
         "requests of other pages are heard",
-        ("app/server.py:Guard.__call__", replace("_a not in self._origins()", "False")),
-        tests=f"{SERVER}::test_requests_of_other_pages_are_refused",
+        ("app/guard.py:Guard._refused", replace("_a not in self.origins", "False")),
+        tests=f"{GUARD}::test_requests_of_other_pages_are_refused",
     ),
     mutant(
-        "any_token",
-        "an empty token is as good as the right one",
-        ("app/server.py:Guard._knows_token", replace("any(_a)", "any(_a) or ''  in given")),
-        tests=f"{SERVER}::test_without_the_token_nothing_is_told",
+        "headers_twice",
+        "a header may be given twice",
+        ("app/guard.py:Guard._refused", replace("len(set(names)) < len(names)", "False")),
+        tests=f"{GUARD}::test_a_header_given_twice_is_refused",
+    ),
+    mutant(
+        "token_for_ever",
+        "a token can be used again",
+        ("app/access.py:Access.enter", assign("self._token", "token")),
+        tests=f"{ACCESS}::test_a_token_works_once",
+    ),
+    mutant(
+        "token_never_old",
+        "a token does not expire",
+        ("app/access.py:Access.pending", replace("_a < self._until", "True")),
+        tests=f"{ACCESS}::test_a_token_is_forgotten_after_a_while",
+    ),
+    mutant(
+        "cookie_is_enough",
+        "a cookie opens the page without its place",
+        ("app/access.py:Access.knows", replace("_same(place, known.place)", "True")),
+        tests=f"{GUARD}::test_a_cookie_alone_opens_nothing",
+    ),
+    mutant(
+        "place_is_enough",
+        "the address of the page opens it without a cookie",
+        ("app/access.py:Access.knows", replace("any(found)", "any(_same(place, k.place) for k in self.sessions)")),
+        tests=f"{GUARD}::test_an_address_alone_opens_nothing",
+    ),
+    mutant(
+        "strangers_stay",
+        "connections that ask for nothing are never closed",
+        ("app/connections.py:Connection.look", replace("waiting or _a", "False")),
+        tests="tests/app/test_connections.py::test_half_open_connections_are_closed",
+    ),
+    mutant(
+        "links_followed",
+        "a run folder that is a link is replayed",
+        ("app/runs.py:_odd", replace("folder.is_symlink()", "False")),
+        tests="tests/app/test_runs.py::test_links_lead_nowhere",
     ),
     mutant(
         "files_are_read",

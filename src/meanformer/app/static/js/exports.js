@@ -131,7 +131,7 @@ async function exportFilm(context, exports) {
     }
     progress.say("Writing the film.", null);
     const body = pack({ milliseconds: Math.round((FILM_SECONDS * 1000) / many) }, frames);
-    const answer = await fetch("/api/gif", { method: "POST", body, signal: progress.signal });
+    const answer = await fetch("api/gif", { method: "POST", body, signal: progress.signal });
     if (!answer.ok) throw new Error(await refusal(answer));
     const name = `${fileName(exports)}.gif`;
     download(await answer.blob(), name);
@@ -194,10 +194,13 @@ async function exportTable(context, exports) {
   }
 }
 
-/** A cell of a CSV file: numbers in full, nothing for what is not known, quotes around texts that need them. */
+/**
+ * A cell of a CSV file: numbers in full, nothing for what is not known, quotes around texts that need them. A text that
+ * a spreadsheet would take for a formula gets an apostrophe, which makes it a text.
+ */
 export function cell(value) {
   if (!has(value) || Number.isNaN(value)) return "";
   if (Math.abs(value) === Infinity) return value > 0 ? "inf" : "-inf";
-  const text = String(value);
+  const text = typeof value === "string" && /^\s*[=+\-@＝＋－＠]|^[\t\r\n]/.test(value) ? `'${value}` : String(value);
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

@@ -175,7 +175,7 @@ function formulas(kindOf) {
 let loading = null;
 
 /** The presets of the server, asked for once. */
-const allPresets = () => (loading ??= fetch("/api/presets").then((answer) => {
+const allPresets = () => (loading ??= fetch("api/presets").then((answer) => {
   if (!answer.ok) throw new Error(`The presets could not be read (${answer.status}).`);
   return answer.json();
 }));

@@ -64,7 +64,7 @@ async function runsDialog(context) {
   let runs = [];
   const show = () => {
     const parts = filter.value.toLowerCase().split(/\s+/);
-    const found = runs.filter((run) => parts.every((part) => `${run.name} ${run.title}`.toLowerCase().includes(part)));
+    const found = runs.filter((run) => parts.every((part) => `${run.shown} ${run.title}`.toLowerCase().includes(part)));
     words.textContent = found.length ? "" : "No run folder fits.";
     append(clear(list), found.map((run) => h("li", {}, runButton(run, () => {
       dialog.close();
@@ -73,7 +73,7 @@ async function runsDialog(context) {
   };
   filter.addEventListener("input", show);
   try {
-    const answer = await fetch("/api/runs");
+    const answer = await fetch("api/runs");
     if (!answer.ok) throw new Error(`The server refused this (${answer.status}).`);
     runs = await answer.json();
   } catch (error) {
@@ -90,11 +90,11 @@ async function runsDialog(context) {
 }
 
 function runButton(run, onclick) {
-  const about = [run.kind, run.created && readable(run.created)].filter(Boolean).join(", ");
-  return h(
-    "button", { type: "button", onclick, "data-testid": `run-${run.name}` },
-    run.name, run.title ? `: ${run.title}` : "", h("span", { class: "hint" }, about),
-  );
+  const about = run.damaged || [run.kind, run.created && readable(run.created)].filter(Boolean).join(", ");
+  const can = { type: "button", onclick, disabled: Boolean(run.damaged), "data-testid": `run-${run.shown}` };
+  // Each in a line of its own direction: letters that are read from right to left turn nothing else around.
+  const words = [h("bdi", {}, run.shown), run.title ? [": ", h("bdi", {}, run.title)] : ""];
+  return h("button", can, words, h("span", { class: run.damaged ? "hint damaged" : "hint" }, about));
 }
 
 /** A time as "2026-01-31 14:05"; what is no time stays as it is. */

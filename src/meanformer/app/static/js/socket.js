@@ -57,12 +57,14 @@ class Connection {
     this.runs = new Map();
     this.lastRun = 0;
     this.tries = 0;
+    this.refused = false;
     this.openListeners = new Set();
     this.stateListeners = new Set();
     this.open();
     const now = () => this.retryNow();
     window.addEventListener("online", now);
     document.addEventListener("visibilitychange", now);
+    window.addEventListener("storage", () => this.move());
   }
 
   open() {
@@ -144,6 +146,7 @@ class Connection {
     if (answer.say === "hello") {
       this.tries = 0;
       this.hello = answer;
+      localStorage.setItem("place", location.pathname); // where the door finds it for other tabs
       this.say("open", "Connected");
       for (const f of [...this.openListeners]) f(answer);
       return;
@@ -164,10 +167,18 @@ class Connection {
 
   /** The browser does not tell why a connection fails; an ordinary request does. */
   async explain(web) {
-    const answer = await fetch("/api/runs", { method: "GET", cache: "no-store" }).catch(() => null);
+    const answer = await fetch("api/runs", { method: "GET", cache: "no-store" }).catch(() => null);
     if (web !== this.web || this.state !== "closed") return;
+    this.refused = answer?.status === 403;
     if (answer === null) this.say("closed", "Not connected: the explorer does not answer; trying again");
-    else if (answer.status === 403) this.say("closed", "Not connected: open the address that the explorer printed");
+    else if (this.refused) this.say("closed", "Not connected: open a new address, which Enter prints in the terminal");
+    this.move();
+  }
+
+  /** Another tab was let in by a new explorer at this address: the place of the old one leads nowhere any more. */
+  move() {
+    const place = localStorage.getItem("place");
+    if (this.refused && place && place !== location.pathname) location.replace(place + location.hash);
   }
 
   retryNow() {

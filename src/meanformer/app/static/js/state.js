@@ -123,10 +123,10 @@ function checkedDisplay(given, otherwise) {
   return display;
 }
 
-/** The address of this page with the state in it, never with the access token; null if it would be too long. */
+/** An address with the state in it, which lets nobody in who is not in already; null if it would be too long. */
 export function link() {
   const text = encode(state);
-  return text.length > LONGEST_LINK ? null : `${location.origin}${location.pathname}#${text}`;
+  return text.length > LONGEST_LINK ? null : `${location.origin}/#${text}`;
 }
 
 let written = "";

@@ -237,3 +237,53 @@ def test_as_a_program():
     assert done.returncode == 2
     assert done.stdout == ""
     assert "tour" in done.stderr
+
+
+def test_overwrite_removes_the_run_and_nothing_else(here, monkeypatch, capsys):
+    assert call(monkeypatch, "run", "small.toml", "--quiet") == 0
+    for name in (".env", ".git/config", "figures/mine.png", "notes.txt"):
+        file = here / "runs/small" / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("mine")
+    capsys.readouterr()
+    assert call(monkeypatch, "run", "small.toml", "--overwrite", "--out", "runs/small", "--set", "depth=2") == 0
+    err = capsys.readouterr().err
+    kept = ".env, .git/config, figures/mine.png, notes.txt"
+    assert err == f"Kept in runs/small, since no run wrote it: {kept}\n"
+    assert mf.load("runs/small").stats["steps"] == 2
+    assert all((here / "runs/small" / name).read_text() == "mine" for name in kept.split(", "))
+
+
+def test_overwrite_in_the_working_folder_and_through_a_link(here, monkeypatch, capsys):
+    (here / "inner").mkdir()
+    (here / "link").symlink_to("inner")
+    monkeypatch.chdir(here / "inner")
+    for depth, out in ((2, "."), (3, "."), (2, "../link"), (3, "../link")):
+        assert call(monkeypatch, "run", "../small.toml", "--overwrite", "--out", out, "--set", f"depth={depth}") == 0
+        assert mf.load(out).stats["steps"] == depth
+    assert (here / "link").is_symlink()
+    assert sorted(entry.name for entry in here.iterdir()) == ["inner", "link", "small.toml"]
+
+
+def test_a_folder_renamed_during_a_run_in_a_process(here):
+    """Exit code 1, words, nothing under the old name, and the run goes on under the new one."""
+    program = [sys.executable, "-m", "meanformer", "run", "small.toml", "--set", "depth=1000000"]
+    with subprocess.Popen(
+        [*program, "--set", "every=0.1", "--set", "times=final"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        deadline = time.monotonic() + 400
+        manifest = here / "runs/small/manifest.json"
+        while not (manifest.exists() and len(json.loads(manifest.read_text())["segments"]) > 3):
+            assert time.monotonic() < deadline
+            assert process.poll() is None, process.stderr
+            time.sleep(0.05)
+        (here / "runs/small").rename(here / "runs/new")
+        out, err = process.communicate(timeout=400)
+    assert (process.returncode, out) == (1, "")
+    assert err.startswith("Failed: runs/small was renamed while it was written to")
+    assert err.rstrip().endswith(f"meanformer resume {here / 'runs/new'}")
+    assert [entry.name for entry in (here / "runs").iterdir()] == ["new"]
+    assert mf.load("runs/new").outcome.kind == "UNFINISHED"

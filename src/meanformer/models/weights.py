@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _checks as checks
-from .files import is_pointer, need, read_table, reason
+from .files import file_in, is_pointer, need, read_table, reason
+from .pickles import look_at
 
 SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"
@@ -99,9 +100,9 @@ class Weights:
 def read_weights(folder: Path, dtype: Any) -> Weights:
     """The weights in a folder: safetensors if there are any, one file or several; else `.bin` files."""
     for name, read in ((SAFETENSORS, _safetensors), (BIN, _state)):
-        if (folder / name).is_file():
-            return Weights(read(folder / name), dtype)
-        if (folder / f"{name}{INDEX}").is_file():
+        if file := file_in(folder, name):
+            return Weights(read(file), dtype)
+        if file_in(folder, f"{name}{INDEX}"):
             return Weights(_sharded(folder, f"{name}{INDEX}", read), dtype)
     names = sorted(path.name for path in folder.iterdir())
     checks.refuse(
@@ -136,6 +137,7 @@ def load_bin(path: Path) -> Any:
     if not mapped:
         checks.fits_in_memory(f"reading {path.name}", path.stat().st_size, "convert it to safetensors elsewhere")
     try:
+        look_at(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the age of the format
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
@@ -187,7 +189,7 @@ def _safetensors(path: Path) -> dict[str, Stored]:
 
 
 def _sharded(folder: Path, index: str, read: Callable[[Path], dict[str, Stored]]) -> dict[str, Stored]:
-    table = read_table(folder / index).get("weight_map")
+    table = read_table(folder, index).get("weight_map")
     if not isinstance(table, dict) or not table:
         checks.refuse(
             f"{index} does not say which file holds which tensor",
@@ -210,8 +212,8 @@ def _sharded(folder: Path, index: str, read: Callable[[Path], dict[str, Stored]]
 
 def _inside(folder: Path, name: str, index: str) -> Path:
     """A file that an index names: it must lie in the folder, and be there."""
-    path = folder / name
-    if Path(name).name != name or not path.is_file():
+    path = file_in(folder, name) if Path(name).name == name else None
+    if path is None:
         checks.refuse(
             f"{index} names a file that is not in its folder",
             got=name,

@@ -29,7 +29,7 @@ _COMMANDS = {Outline.MOVETO: "M", Outline.LINETO: "L", Outline.CURVE3: "Q", Outl
 @functools.lru_cache(maxsize=4096)
 def formula(tex: str) -> str | None:
     """The `<svg>` of a formula, without dollars; None if mathtext does not know how to set it."""
-    words = html.escape(plain(tex))
+    words = escape(plain(tex))
     tex = _for_mathtext(tex)
     settings: dict[Any, Any] = {"mathtext.fontset": "cm", "text.usetex": False, "font.family": "DejaVu Sans"}
     with rc_context(settings):
@@ -68,6 +68,11 @@ def _path_data(outline: Outline) -> str:
     return "".join(parts)
 
 
+def escape(text: str) -> str:
+    """Text as HTML that shows it as it is: marks are no markup, and no sign turns the direction of writing."""
+    return html.escape(text).translate(_TURNS)
+
+
 def inline(text: str) -> str:
     r"""HTML of a sentence: `$...$` set as formulas, `` `...` `` as code, everything else escaped; `\$` is a dollar.
 
@@ -78,11 +83,11 @@ def inline(text: str) -> str:
 
 
 def _formula_or_code(tex: str) -> str:
-    return formula(tex) or f'<code class="tex">{html.escape(tex)}</code>'
+    return formula(tex) or f'<code class="tex">{escape(tex)}</code>'
 
 
 def _words(text: str) -> str:
-    escaped = html.escape(text.replace(r"\$", "$")).translate(_TURNS)
+    escaped = escape(text.replace(r"\$", "$"))
     link = r'<a href="\g<0>" rel="noopener">\g<0></a>'
     linked = re.sub(r"https://arxiv\.org/[\w./-]*\w", link, escaped, flags=re.ASCII)
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", linked)

@@ -1,6 +1,5 @@
 """The report of a model's analysis: what it does to the tokens, and what the theory makes of it."""
 
-import html
 import json
 import shlex
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from typing import Any
 
 from ..plots.models import draw_model
 from ..store.folder import RunFolder
+from .formula import escape
 from .model_parts import (
     COLUMNS,
     Figures,
@@ -110,7 +110,7 @@ def _add_result(section: Section, results: Results) -> None:
         ends = [numbers.get(f"{name}_{end}") for end in ("first", "last")]
         if None not in ends:
             words = " → ".join(number_text(float(end), 3) for end in ends)  # type: ignore[arg-type]
-            tiles.append((COLUMNS[name], Markup(html.escape(words)), "first to last layer"))
+            tiles.append((COLUMNS[name], Markup(escape(words)), "first to last layer"))
     if numbers.get("closure_error") is not None:
         mean = numbers.get("mean_only_error")
         beside = "" if mean is None else f"; {number_text(mean, 3)} for the mean value"

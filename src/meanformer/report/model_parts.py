@@ -1,10 +1,10 @@
 """The parts of a model's report: its curves, the closure, heads, attention, frozen layers, and the depth beyond."""
 
-import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..plots.tokenmap import shown
+from .formula import escape
 from .page import Block, Markup, Section, number_text, plain_text
 from .sentences import CLOSURES, about_depth
 from .tokenmap import short
@@ -159,7 +159,7 @@ def _seen(tokens: Sequence[Sequence[Any]]) -> Markup:
     parts = []
     for label, share, *relative in tokens:
         times = f" ({relative[0]:.2g} ×)" if relative and relative[0] is not None else ""
-        words = html.escape(f"{100 * share:.2g} %{times}")
+        words = escape(f"{100 * share:.2g} %{times}")
         parts.append(f'{code_text(short(str(label)))} <span class="share">{words}</span>')
     return Markup(" ".join(parts))
 
@@ -236,7 +236,7 @@ def _add_figures(section: Section, figures: Figures, names: Sequence[str]) -> No
 
 def code_text(text: Any) -> Markup | None:
     """A name that someone else gave, as it is."""
-    return None if text is None else Markup(f'<span class="token">{html.escape(shown(text))}</span>')
+    return None if text is None else Markup(f'<span class="token">{escape(shown(text))}</span>')
 
 
 def _word(value: Any) -> Any:

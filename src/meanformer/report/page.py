@@ -3,7 +3,6 @@
 import base64
 import functools
 import hashlib
-import html
 import math
 import re
 import unicodedata
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
-from .formula import formula, inline
+from .formula import escape, formula, inline
 
 # A sign and a word for each verdict: colours only repeat what these say.
 VERDICTS = {"holds": "✓", "fails": "✗", "undecided": "?", "misleads": "!", "no claim": "–"}
@@ -40,7 +39,7 @@ def verdict(word: str) -> Markup:
     """A badge."""
     known = word if word in VERDICTS else "no claim"
     sign = f'<span aria-hidden="true">{VERDICTS[known]}</span>'
-    return Markup(f'<span class="badge {known.replace(" ", "-")}">{sign}{html.escape(word)}</span>')
+    return Markup(f'<span class="badge {known.replace(" ", "-")}">{sign}{escape(word)}</span>')
 
 
 def number_text(value: Any, digits: int = 4) -> str:
@@ -73,7 +72,7 @@ def cell(value: Any, digits: int = 4) -> str:
         return str(value)
     if isinstance(value, str):
         return inline(value)
-    text = html.escape(number_text(value, digits))
+    text = escape(number_text(value, digits))
     # As markup: the raised digits of fonts are of different sizes.
     return re.sub(f"10([{RAISED}]+)", lambda found: f"10<sup>{found[1].translate(_LOWERED)}</sup>", text)
 
@@ -94,11 +93,11 @@ class Block:
 
     def display(self, tex: str) -> None:
         """A formula on a line of its own."""
-        self.add(f'<div class="display">{formula(tex) or f"<code>{html.escape(tex)}</code>"}</div>')
+        self.add(f'<div class="display">{formula(tex) or f"<code>{escape(tex)}</code>"}</div>')
 
     def note(self, words: str, kind: str = "") -> None:
         """A paragraph that stands out; `kind` is "good", "warn", "bad" or nothing."""
-        self.add(f'<div class="note-box {html.escape(kind)}"><p>{inline(words)}</p></div>')
+        self.add(f'<div class="note-box {escape(kind)}"><p>{inline(words)}</p></div>')
 
     def tiles(self, tiles: Iterable[tuple[str, Any, str]]) -> None:
         """Key numbers: label, value, and a few words below."""
@@ -146,7 +145,7 @@ class Block:
 
     def code(self, text: str) -> None:
         """Text to copy."""
-        self.add(f'<div class="code"><pre>{html.escape(text.strip())}</pre><button type="button">copy</button></div>')
+        self.add(f'<div class="code"><pre>{escape(text.strip())}</pre><button type="button">copy</button></div>')
 
     def details(self, summary: str, open_: bool = False) -> "Block":
         """A part that is shown when asked for (and always on paper)."""
@@ -225,7 +224,7 @@ class Page:
 <meta http-equiv="Content-Security-Policy" content="{policy()}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="generator" content="meanformer">
-<title>{html.escape(bare(self.title))}</title>
+<title>{escape(bare(self.title))}</title>
 <meta name="referrer" content="no-referrer">
 <style>
 {own_file("page.css")}</style>

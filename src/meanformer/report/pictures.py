@@ -5,12 +5,11 @@ kinds that we write, and no more than a page can hold. What is not such a file i
 """
 
 import base64
-import html
 import os
 import stat
 from pathlib import Path
 
-from .formula import inline
+from .formula import escape, inline
 from .page import Markup, bare
 
 MEDIA = {
@@ -36,11 +35,11 @@ class Pictures:
         kind, data = MEDIA.get(Path(name).suffix.lower()), self._read(name)
         if kind is None or data is None:
             return Markup(
-                f"<figure><p>There is no picture {html.escape(name)} in the folder, or none that a page can hold.</p>"
+                f"<figure><p>There is no picture {escape(name)} in the folder, or none that a page can hold.</p>"
                 f"{words}</figure>"
             )
         source = f"data:{kind};base64,{base64.b64encode(data).decode()}"
-        alt = html.escape(bare(caption) or Path(name).stem)
+        alt = escape(bare(caption) or Path(name).stem)
         # A picture inside <img> is a picture: scripts in it do not run, and it loads nothing.
         media = f'<img src="{source}" alt="{alt}">'
         if kind.startswith("video"):

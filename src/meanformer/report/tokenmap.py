@@ -1,6 +1,5 @@
 """The map of tokens in a page: it plays through the layers, and tells the names of tokens."""
 
-import html
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 from matplotlib import colors
 
 from ..plots.tokenmap import depth_name, shown, spread_out, token_colours, view
+from .formula import escape
 from .page import Markup, own_script
 
 # More tokens than this are thinned out: they would not be told apart.
@@ -31,7 +31,7 @@ def moving_map(results: Mapping[str, Any]) -> Markup | None:
     if data is None:
         return None
     last = len(data["points"]) - 1
-    about = html.escape(f"Map of {len(data['labels'])} tokens; the arrow keys go from token to token")
+    about = escape(f"Map of {len(data['labels'])} tokens; the arrow keys go from token to token")
     return Markup(f"""<div class="tokenmap" hidden>
 <div class="map-bar">
 <button type="button" class="map-play">▶ play</button>

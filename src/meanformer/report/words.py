@@ -3,12 +3,11 @@ r"""An experiment in words and formulas, from its settings (`run.json`) alone.
 The conventions are those of MATH a and b: $A=K^\top Q$ acts on the query, $\tau$ divides the whole exponent.
 """
 
-import html
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .formula import formula
+from .formula import escape, formula
 from .page import Block, Markup, number_text
 
 # A matrix with more entries than this is told by its shape and norm.
@@ -132,7 +131,7 @@ def _matrix(value: Any, name: str) -> str:
     if isinstance(value, Mapping) and "gram" in value:
         return f"{formula(_factor_tex(_scale(value)) + _GRAM)}, {formula('W=')}{_matrix(value['gram'], 'W')}"
     tex = _matrix_tex(value)
-    return str(formula(tex)) if tex else html.escape(_matrix_words(value))
+    return str(formula(tex)) if tex else escape(_matrix_words(value))
 
 
 def _rows(value: Any) -> list[list[float]] | None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ... import _checks as checks
-from ..config import Config
+from ..config import MOST_OF_A_HEAD, Config
 from ..embedding import Words
 from ..layers import Block
 from ..weights import Weights
@@ -54,7 +54,8 @@ def read_llama(config: Config, weights: Weights) -> Parts:
     source = Source(weights, ("", "model."), "embed_tokens.weight")
     eps, activation = config.number("rms_norm_eps", 1e-6), config.activation("hidden_act")
     d, h, heads = (config.whole(name) for name in ("hidden_size", "intermediate_size", "num_attention_heads"))
-    size = config.whole("head_dim") if config.has("head_dim") else config.quotient("hidden_size", "num_attention_heads")
+    size = config.quotient("hidden_size", "num_attention_heads") if not config.has("head_dim") else None
+    size = config.whole("head_dim", size, most=MOST_OF_A_HEAD)
     few = config.has("num_key_value_heads")
     kv_heads = heads // config.quotient("num_attention_heads", "num_key_value_heads") if few else heads
     depth = config.layers("num_hidden_layers")
@@ -103,7 +104,23 @@ def rotary_rates(config: Config, size: int) -> np.ndarray:
             remedy="take the head_dim of the network that was trained",
         )
     theta = (settings if settings.has("rope_theta") else config).number("rope_theta", 10000.0, positive=True)
-    rates = theta ** (-np.arange(0, size, 2) / size)
+    with np.errstate(all="ignore"):
+        return _finite(_rates(settings, kind, theta ** (-np.arange(0, size, 2) / size)))
+
+
+def _finite(rates: np.ndarray) -> np.ndarray:
+    if not np.isfinite(rates.astype(np.float32)).all():
+        checks.refuse(
+            "rotary positions turn without bound",
+            got="rates that are not finite",
+            expected="rope_theta and factors such as 10000.0 and 8.0",
+            remedy="take the config.json that came with the weights",
+        )
+    return rates
+
+
+def _rates(settings: Config, kind: str, rates: np.ndarray) -> np.ndarray:
+    """The rates, slowed down as the settings say."""
     if settings.get(kind, "default") == "default":
         return rates
     slower = rates / settings.number("factor", positive=True)

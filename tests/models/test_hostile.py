@@ -1,0 +1,477 @@
+"""Models that are meant to do harm: nothing runs, nothing outside of their folder is read, the memory stays small."""
+
+import base64
+import io
+import json
+import os
+import pickle
+import struct
+import sys
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny_bert import bert_tensors
+
+import meanformer as mf
+from meanformer.models.files import file_in
+from meanformer.models.growth import check_growth
+from meanformer.models.images import open_image
+from meanformer.models.pickles import Suspicious, look_at
+
+CANARY = "canary"
+
+
+class Call:
+    """Pickled, it is a call of a function with these arguments."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+def archive(pickled: bytes, *, name="archive/data.pkl", compressed=False, more=()) -> bytes:
+    """An archive as torch writes it, or nearly."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED) as made:
+        for entry, content in [(name, pickled), ("archive/version", b"3\n"), *more]:
+            made.writestr(entry, content)
+    return file.getvalue()
+
+
+def old(pickled: bytes) -> bytes:
+    """A file of the old format: five pickles, the fourth holds the tables."""
+    one = pickle.dumps({}, protocol=2)
+    return 3 * one + pickled + one
+
+
+def asking_for(name: str) -> bytes:
+    """A pickle that asks for `module name` and calls it."""
+    return b"\x80\x02c" + name.replace(" ", "\n").encode() + b"\n(X\x01\x00\x00\x00atR."
+
+
+ATTACKS = {
+    "a command": pickle.dumps({"w": Call(os.system, f"touch {CANARY}")}, protocol=2),
+    "a command, newer": pickle.dumps({"w": Call(os.system, f"touch {CANARY}")}, protocol=4),
+    "inside": pickle.dumps([{"a": ({"b": Call(exec, f"open({CANARY!r}, 'w')")},)}], protocol=2),
+    "eval": asking_for("builtins eval"),
+    "getattr": asking_for("builtins getattr"),
+    "a codec that doubles": asking_for("_codecs encode"),
+    "so many bytes": asking_for("builtins bytearray"),
+    "so many numbers": asking_for("torch Tensor"),
+    "a sparse tensor": asking_for("torch._utils _rebuild_sparse_tensor"),
+    "a name with dots": asking_for("torch._utils _rebuild_tensor_v2.__globals__"),
+    "another pickle": asking_for("torch.storage _load_from_bytes"),
+    "a name from the stack": b"\x80\x04X\x05\x00\x00\x00posixX\x06\x00\x00\x00system\x93.",
+    "an instance": b"(iposix\nsystem\n.",
+    "an extension": b"\x80\x02\x82\x01.",
+    "a persistent name": b"\x80\x02Pname\n.",
+    "no end": b"\x80\x02]q\x00",
+    "a length beyond the file": b"\x80\x02X\xff\xff\xff\x7fabc.",
+    "no pickle": b"\x80\x02\xff\xff.",
+}
+
+
+@pytest.mark.parametrize("wrap", [archive, old])
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_pickle_is_looked_at_before_it_is_read(tmp_path, monkeypatch, name, wrap):
+    monkeypatch.chdir(tmp_path)
+    file = Path("weights.bin")
+    file.write_bytes(wrap(ATTACKS[name]))
+    with pytest.raises(Suspicious):
+        look_at(file)
+    assert [path.name for path in Path().iterdir()] == ["weights.bin"]
+
+
+ZEROS = pickle.dumps({}, protocol=2)
+ARCHIVES = {
+    "compressed": lambda: archive(ZEROS, compressed=True),
+    "twice": lambda: archive(ZEROS, more=[("archive/data.pkl", ATTACKS["eval"])]),
+    "two tables": lambda: archive(ZEROS, more=[("other/data.pkl", ATTACKS["eval"])]),
+    "a program": lambda: archive(ZEROS, more=[("archive/constants.pkl", ZEROS), ("archive/code/a.py", b"")]),
+    "no table": lambda: archive(ZEROS, name="archive/other.pkl"),
+    "something behind": lambda: archive(ZEROS) + b"x",
+    "another behind": lambda: archive(ZEROS) + b"\0" * 30,
+    "cut": lambda: archive(ZEROS)[:-5],
+    "tar": lambda: b"archive/data.pkl".ljust(512, b"\0"),
+    "nothing": lambda: b"",
+}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_an_archive_is_as_torch_writes_it(tmp_path, name):
+    file = tmp_path / "weights.bin"
+    file.write_bytes(ARCHIVES[name]())
+    with pytest.raises(Suspicious):
+        look_at(file)
+
+
+def test_a_small_file_that_becomes_a_large_one(tmp_path):
+    """A gigabyte of zeros in a megabyte: refused, and not unpacked."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    packed = b"".join(packer.compress(bytes(2**24)) for _ in range(64)) + packer.flush()
+    name, size = b"archive/data.pkl", 2**30
+    fields = (0, 8, 0, 0, 0, len(packed), size, len(name), 0)
+    local = b"PK\x03\x04" + struct.pack("<HHHHHIIIHH", 20, *fields) + name + packed
+    central = b"PK\x01\x02" + struct.pack("<HHHHHHIIIHHHHHII", 20, 20, *fields, 0, 0, 0, 0, 0) + name
+    end = b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(central), len(local), 0)
+    file = tmp_path / "weights.bin"
+    file.write_bytes(local + central + end)
+    assert file.stat().st_size < 2**21
+    with pytest.raises(Suspicious, match="compressed"):
+        look_at(file)
+
+
+def test_plain_tables_are_fine(tmp_path):
+    file = tmp_path / "weights.bin"
+    for content in ({"a": [1, 2.5, None, True, (1,)], "b": "text"}, 3, [1, 2], ({}, None, {"emsize": 512})):
+        for wrap in (archive, old):
+            file.write_bytes(wrap(pickle.dumps(content, protocol=2)))
+            look_at(file)
+
+
+# With torch ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_torch(tiny):
+    """The folder of a tiny model whose weights are a file of torch, and its tensors."""
+    torch = pytest.importorskip("torch")
+    folder = Path(tiny())
+    (folder / "model.safetensors").unlink()
+    return torch, folder, {name: torch.tensor(array) for name, array in bert_tensors().items()}
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_what_torch_saves_is_read(in_torch, zipped):
+    """Parameters, shared storages, views, tables with a history: nothing of it is suspicious."""
+    torch, folder, state = in_torch
+    name = "encoder.layer.0.attention.self.query.weight"
+    state[name] = torch.nn.Parameter(state[name])
+    whole = torch.stack([state["embeddings.LayerNorm.weight"]] * 2)
+    state["embeddings.LayerNorm.weight"] = whole[1]
+    from collections import OrderedDict
+
+    table = OrderedDict(state)
+    table._metadata = OrderedDict({"": {"version": 1}})  # as modules have it
+    torch.save(table, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    look_at(folder / "pytorch_model.bin")
+    assert mf.models.load(folder).depth == 2
+
+
+@pytest.mark.parametrize("wrap", [archive, old])
+@pytest.mark.parametrize("name", ATTACKS)
+def test_no_attack_runs(in_torch, refused, name, wrap):
+    _, folder, _ = in_torch
+    (folder / "pytorch_model.bin").write_bytes(wrap(ATTACKS[name]))
+    refused(lambda: mf.models.load(str(folder)), "pytorch_model.bin is not a file of weights alone")
+    assert not Path(CANARY).exists()
+
+
+def test_a_view_that_is_larger_than_its_file(in_torch, refused):
+    torch, folder, state = in_torch
+    state["embeddings.word_embeddings.weight"] = torch.zeros(1).expand(2**20, 2**30)
+    torch.save(state, folder / "pytorch_model.bin")
+    assert (folder / "pytorch_model.bin").stat().st_size < 10**6
+    refused(lambda: mf.models.load(str(folder)), "cannot fit in memory")
+
+
+# safetensors ---------------------------------------------------------------------------------------------------------
+
+
+def tensors(header: bytes | dict, data: bytes = b"\0" * 64, length: int | None = None) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def tensor(shape=(2, 2), offsets=(0, 16), dtype="F32"):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        tensors({}, length=10**12),
+        tensors({}, length=2**64 - 1),
+        tensors({"a": tensor()}, length=0),
+        tensors({"a": tensor(offsets=(0, 10**15), shape=(10**14,))}),
+        tensors({"a": tensor(offsets=(16, 0))}),
+        tensors({"a": tensor(offsets=(-16, 0))}),
+        tensors({"a": tensor(offsets=(8, 24))}),
+        tensors({"a": tensor(), "b": tensor(offsets=(8, 24))}),
+        tensors({"a": tensor(), "b": tensor()}),
+        tensors({"a": tensor(shape=(2**62, 2**62))}),
+        tensors({"a": tensor(shape=(-2, -2))}),
+        tensors({"a": tensor(dtype="F33")}),
+        tensors(b'{"a": ' + json.dumps(tensor()).encode() + b', "a": {"dtype": "F32"}}'),
+        tensors(b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+        tensors(b"[" * 100_000),
+        tensors({"a": 3}),
+        tensors(b"\xff\xfe"),
+    ],
+)
+def test_safetensors_that_lie(tiny, refused, content):
+    folder = tiny(files={"model.safetensors": content})
+    refused(lambda: mf.models.load(folder))
+
+
+# Files that lie elsewhere --------------------------------------------------------------------------------------------
+
+
+NAMES = ["config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "preprocessor_config.json"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("target", ["../outside", "/etc/passwd"])
+def test_links_out_of_the_folder(tiny, refused, name, target):
+    folder = Path(tiny())
+    Path("outside").write_text("{}")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(target)
+    if name in ("tokenizer.json", "vocab.txt"):
+        refused(lambda: mf.models.load(folder).record("text"), f"{name} is a link that leads out of the folder")
+    else:
+        refused(lambda: mf.models.load(folder), f"{name} is a link that leads out of the folder")
+
+
+def test_parts_that_are_links(tiny, refused):
+    folder = Path(tiny())
+    (folder / "model.safetensors").rename("secret.safetensors")
+    (folder / "part.safetensors").symlink_to("../secret.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "part.safetensors"}}))
+    refused(lambda: mf.models.load(str(folder)), "part.safetensors is a link that leads out of the folder")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "part.safetensors"])
+def test_pipes_and_devices_are_not_waited_for(tiny, refused, name):
+    folder = Path(tiny())
+    if name == "part.safetensors":
+        (folder / "model.safetensors").unlink()
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    refused(lambda: mf.models.load(str(folder)))
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    refused(lambda: mf.models.load(str(folder)))
+
+
+def test_the_cache_of_a_hub_keeps_its_files_beside_its_snapshots(tiny, refused):
+    snapshot = Path(tiny(name="models--org--tiny/snapshots/0123"))
+    blobs = Path("models--org--tiny/blobs")
+    blobs.mkdir()
+    for number, file in enumerate(list(snapshot.iterdir())):
+        file.rename(blobs / str(number))
+        file.symlink_to(f"../../blobs/{number}")
+    assert mf.models.load(str(snapshot)).depth == 2
+    assert mf.models.load("models--org--tiny").depth == 2
+    # Only there, and only its own.
+    Path("models--org--tiny").rename("other")
+    refused(lambda: mf.models.load("other/snapshots/0123"), "leads out of the folder")
+    Path("other").rename("models--org--tiny")
+    Path("models--org--secret/blobs").mkdir(parents=True)
+    Path("models--org--secret/blobs/0").write_bytes((snapshot / "config.json").read_bytes())
+    (snapshot / "config.json").unlink()
+    (snapshot / "config.json").symlink_to("../../../models--org--secret/blobs/0")
+    refused(lambda: mf.models.load(str(snapshot)), "leads out of the folder")
+
+
+def test_a_folder_of_links_is_no_folder_of_models(tiny, refused):
+    tiny(name="elsewhere/model")
+    Path("mine").mkdir()
+    Path("mine/model").symlink_to("../elsewhere/model")
+    refused(lambda: mf.models.load("mine"), "this folder holds no model")
+    assert mf.models.load("mine/model").depth == 2  # named by the user
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "vocab.txt"])
+def test_huge_files_of_settings(tiny, refused, name):
+    folder = Path(tiny())
+    with (folder / name).open("wb") as file:
+        file.truncate(2**40)
+    call = (lambda: mf.models.load(folder)) if name == "config.json" else (lambda: mf.models.load(folder).record("a"))
+    refused(call, f"{name} is too large", "1,099,511,627,776 bytes")
+
+
+def test_names_that_are_none(tmp_path):
+    for name in ("nul\0", "n" * 300, "..", ".", ""):
+        assert file_in(tmp_path, name) is None
+
+
+# Settings ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", [10**12, -1, 0, float("nan"), float("inf"), 10**400, -(10**400), 1.5, "8", [8], {}, True]
+)
+@pytest.mark.parametrize("name", ["hidden_size", "num_hidden_layers", "num_attention_heads", "layer_norm_eps"])
+def test_odd_numbers(tiny, refused, name, value):
+    if name == "layer_norm_eps" and value in (10**12, 0, 1.5) and value is not True:
+        pytest.skip("a number that is one")
+    folder = tiny({name: value})
+    refused(lambda: mf.models.load(folder))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"head_dim": 10**12}, "head_dim = 1000000000000"),
+        ({"hidden_size": 10**12, "num_attention_heads": 1, "num_key_value_heads": 1}, "another shape|wrong kind"),
+        ({"rope_theta": 1e-300}, "turn without bound"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 1e-320}}, "turn without bound"),
+    ],
+)
+def test_rotations_without_bound(tmp_path, changes, words):
+    """Their rates are computed before any tensor is read: a terabyte of them would be."""
+    import re
+
+    from meanformer.models.config import Config
+    from meanformer.models.readers import READERS
+    from meanformer.models.weights import Weights
+
+    settings = {"model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2}
+    settings |= {"num_hidden_layers": 1, "hidden_act": "silu"} | changes
+    with pytest.raises(mf.InputError) as found:
+        READERS["llama"](Config(settings), Weights({}, np.float32))
+    assert re.search(words, str(found.value))
+
+
+# Pictures ------------------------------------------------------------------------------------------------------------
+
+
+def png(width: int, height: int) -> bytes:
+    """The head of a picture of this size, with little in it."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("huge.png", png(60_000, 60_000)),
+        ("wide.png", png(2**31 - 1, 1)),
+        ("large.png", png(10_001, 10_000)),  # of which Pillow only warns
+        ("drawing.svg", b'<svg xmlns="http://www.w3.org/2000/svg"><script>1</script></svg>'),
+        ("print.eps", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n(canary) (w) file\n%%EOF\n"),
+        ("print.png", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n(canary) (w) file\n%%EOF\n"),
+        ("tags.tif", b"II*\0\x08\0\0\0\xff\xff" + b"\xff" * 300),
+        ("circle.tif", b"II*\0\x08\0\0\0\0\0\x08\0\0\0"),
+    ],
+)
+def test_pictures_that_are_bombs(tmp_path, monkeypatch, refused, name, content):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content)
+    refused(lambda: open_image(name), "the image cannot be read", name)
+    assert [path.name for path in Path().iterdir()] == [name]
+
+
+def test_a_format_that_runs_another_program_is_not_known(tmp_path, refused, monkeypatch):
+    """Pillow hands PostScript on to Ghostscript."""
+    from PIL import EpsImagePlugin
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *_, **__: pytest.fail("it was run"))
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (4, 4)).save("print.eps")
+    refused(lambda: open_image("print.eps"), "the image cannot be read")
+
+
+def test_a_picture_that_is_a_pipe(tmp_path, refused, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.png")
+    refused(lambda: open_image("pipe.png"), "a pipe or a device")
+    refused(lambda: open_image("/dev/zero"), "a pipe or a device")
+
+
+# Tokenizers ----------------------------------------------------------------------------------------------------------
+
+
+def tokenizer(**parts) -> dict:
+    model = {"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 1}, "unk_token": "[UNK]"}
+    empty = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
+    return {"version": "1.0", "added_tokens": [], **empty, "model": model} | parts
+
+
+def replacing(content: str, pattern: dict, times: int = 1) -> dict:
+    part = {"type": "Replace", "pattern": pattern, "content": content}
+    return {"type": "Sequence", "normalizers": [part] * times}
+
+
+def charsmap(*words: bytes) -> str:
+    return base64.b64encode(struct.pack("<I", 4) + b"\0" * 4 + b"\0".join(words) + b"\0").decode()
+
+
+@pytest.mark.parametrize(
+    "normalizer",
+    [
+        replacing("aa", {"String": "a"}, 40),
+        replacing("a" * 5000, {"String": "a"}),
+        replacing("a" * 5000, {"Regex": "(?=.)"}),
+        replacing("a", {"Regex": ""}, 12),
+        {
+            "type": "Sequence",
+            "normalizers": [replacing("aa", {"String": "a"}, 6), replacing("aaaa", {"String": "a"}, 3)],
+        },
+        {"type": "Prepend", "prepend": "a" * 5000},
+        {"type": "Precompiled", "precompiled_charsmap": charsmap(b"a" * 5000)},
+    ],
+)
+def test_a_tokenizer_that_makes_texts_enormous(tiny, refused, normalizer):
+    folder = tiny(files={"tokenizer.json": json.dumps(tokenizer(normalizer=normalizer))})
+    refused(lambda: mf.models.load(folder).record("a"), "tokenizer.json makes texts far longer than they are")
+
+
+@pytest.mark.parametrize(
+    "normalizer",
+    [
+        None,
+        {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, replacing("▁", {"String": " "})]},
+        {"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": charsmap(b"a" * 33)}]},
+        replacing('"', {"String": "``"}, 30),
+    ],
+)
+def test_those_of_published_models_do_not(normalizer):
+    check_growth(tokenizer(normalizer=normalizer))
+
+
+def test_a_pattern_that_takes_for_ever(tiny, refused):
+    """The library gives up, with a panic that is no Exception."""
+    split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    folder = tiny(files={"tokenizer.json": json.dumps(tokenizer(pre_tokenizer=split))})
+    refused(lambda: mf.models.load(folder).record("a" * 40 + "!"), "the tokenizer cannot read this text")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"version": "1.0", "normalizer": ' + '{"type": "Sequence", "normalizers": [' * 10**5,
+        "[" * 10**5,
+        json.dumps(tokenizer(pre_tokenizer={"type": "Split", "pattern": {"Regex": "(((("}, "behavior": "Isolated"})),
+        json.dumps(tokenizer(model={"type": "WordLevel", "vocab": {"a": 2**40}, "unk_token": "a"})),
+        json.dumps(tokenizer(model={"type": "BPE", "vocab": {}, "merges": ["a b"]})),
+        "\ud800".encode("utf-8", "surrogatepass"),
+        "3",
+    ],
+)
+def test_broken_tokenizers(tiny, refused, content):
+    folder = tiny(files={"tokenizer.json": content})
+    refused(lambda: mf.models.load(folder).record("a"))
+
+
+def test_code_beside_a_tokenizer_is_not_run(tiny, refused):
+    files = {"tokenizer_config.json": '{"auto_map": {"AutoTokenizer": ["tok.Tok", null]}}', "vocab.txt": "a\n"}
+    folder = tiny(files=files | {"tok.py": f"open({CANARY!r}, 'w')"})
+    refused(lambda: mf.models.load(folder).record("a"), "of a kind that is not known")
+    assert not Path(CANARY).exists()
+    assert "tok" not in sys.modules

@@ -142,7 +142,7 @@ def test_failure_says_what_is_safe(here, monkeypatch, capsys):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(disk, "_write", full)
+    monkeypatch.setattr(disk, "write", full)
     assert call(monkeypatch, "run", "small.toml") == 1
     err = capsys.readouterr().err
     assert err.startswith("Failed: cannot write to runs/small: the disk is full\n")

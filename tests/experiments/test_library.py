@@ -13,7 +13,7 @@ import meanformer as mf
 from meanformer.experiments.build import build, check
 from meanformer.experiments.config import experiment_of, read_experiment
 from meanformer.experiments.names import FIGURES, NUMBERS
-from meanformer.experiments.registry import describe, library, starting_file, starting_path, titles
+from meanformer.experiments.registry import describe, library, start, starting_file, titles
 
 PAGE = Path(__file__).parents[2] / "docs" / "experiments.md"
 EXAMPLES = re.findall(r"^```toml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -78,11 +78,11 @@ def test_the_file_to_start_from_runs_as_it_is_and_shows_the_options(tmp_path, mo
     assert heads and len(tomllib.loads(re.sub(r"^# ", "", heads[0], flags=re.MULTILINE))["heads"]) == 2
     assert starting_file("mine", "clusters") == library()["clusters"].read_text()
     monkeypatch.chdir(tmp_path)
-    assert starting_path("mine") == Path("mine.toml")
-    Path("mine.toml").write_text(text)
+    assert start("mine") == Path("mine.toml")
+    assert Path("mine.toml").read_text() == text
     for name in ("mine", "mine.toml", "nowhere/mine"):
         with pytest.raises(mf.InputError, match="cannot be written"):
-            starting_path(name)
+            start(name)
     with pytest.raises(mf.InputError, match="did you mean 'clusters'"):
         starting_file("mine", "cluster")
 

@@ -4,6 +4,8 @@ Tokens and Gaussians grow by the factor e^t along the first axis and shrink by e
 """
 
 import functools
+from collections.abc import Callable
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -119,3 +121,13 @@ KINDS = {
 @functools.cache
 def run(kind: str) -> mf.Trajectory:
     return KINDS[kind]()
+
+
+def into(folder: Path) -> Callable[[str, bytes], None]:
+    """What takes the files of figures, and puts them into a folder."""
+
+    def keep(name: str, data: bytes) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+    return keep

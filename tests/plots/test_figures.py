@@ -14,10 +14,10 @@ from meanformer.experiments.figures import draw, draw_film, draw_panels, draw_sw
 from meanformer.experiments.names import FIGURES
 from meanformer.experiments.pictures import PICTURES, sectors, token_options
 from meanformer.plots.along import moments, plot_ranks_along, radius_along
-from meanformer.plots.export import MOST_BYTES, save_figure
+from meanformer.plots.export import MOST_BYTES, figure_file
 from meanformer.plots.matrices import attention_matrices
 from meanformer.plots.tokens import plot_run
-from plots._runs import KINDS, gaussian_run, growth, run, token_run
+from plots._runs import KINDS, gaussian_run, growth, into, run, token_run
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ FIRST += ("density in dimension 1", "density with positions")
 def test_every_figure_that_fits_is_drawn(kind, tmp_path):
     said = []
     skipped = {"claims"} if kind in ATTENTION + WITHOUT or "tokens" not in str(run(kind)) else {"claims", "attention"}
-    found = draw(run(kind), [name for name in FIGURES if name not in skipped], tmp_path, {}, said.append)
+    found = draw(run(kind), [name for name in FIGURES if name not in skipped], into(tmp_path), {}, said.append)
     assert {one["name"] for one in found} == expected(kind)
     for one in found:
         file = tmp_path / one["file"]
@@ -83,21 +83,21 @@ def test_default_figures():
 
 def test_an_unknown_figure_is_refused(tmp_path):
     with pytest.raises(InputError, match="did you mean 'paths'"):
-        draw(run("layers"), ["path"], tmp_path)
+        draw(run("layers"), ["path"], into(tmp_path))
 
 
 def test_claims(tmp_path):
     claim = mf.check(run("density in dimension 1"))
-    (one,) = draw(run("density in dimension 1"), ["claims"], tmp_path, {"checked": claim})
+    (one,) = draw(run("density in dimension 1"), ["claims"], into(tmp_path), {"checked": claim})
     assert "none is violated" in one["caption"]
 
 
 def test_captions_have_the_numbers(tmp_path):
-    found = {one["name"]: one["caption"] for one in draw(run("Gaussian in dimension 2"), None, tmp_path)}
+    found = {one["name"]: one["caption"] for one in draw(run("Gaussian in dimension 2"), None, into(tmp_path))}
     # Eigenvalues e^2 and e^-2 at the end.
     assert found["spectrum"].endswith("from $0.135$ to $7.39$.")
     assert "converged, rank 1" in found["paths"]
-    (radius,) = draw(run("tokens in dimension 1"), ["radius"], tmp_path)
+    (radius,) = draw(run("tokens in dimension 1"), ["radius"], into(tmp_path))
     first = np.abs(np.asarray(run("tokens in dimension 1").points[0])).max()
     assert f"${first:.3g}$ at the start, ${first * np.e:.3g}$ at the end" in radius["caption"]
 
@@ -172,7 +172,7 @@ def test_sectors_and_colours():
 def test_a_lost_token_does_not_hide_the_others(tmp_path):
     radius = radius_along(run("lost"))[1][0]
     assert token_options(run("lost"), {})["view"] == pytest.approx(6 * radius)
-    (one,) = draw(run("lost"), ["paths"], tmp_path)
+    (one,) = draw(run("lost"), ["paths"], into(tmp_path))
     assert "leave the picture" in one["caption"]
     assert token_options(run("tokens in dimension 2"), {})["view"] is None
 
@@ -191,12 +191,16 @@ def test_labels_name_the_coordinates():
 
 def test_film(tmp_path, monkeypatch):
     monkeypatch.setattr("meanformer.experiments.figures.animation_suffix", lambda: ".gif")
-    monkeypatch.setattr(mf.Trajectory, "animate", lambda self, path, **options: path.write_text(str(sorted(options))))
-    (tmp_path / "figures").mkdir()
-    found = draw_film(run("tokens in dimension 2"), tmp_path)
+
+    def animate(self, path, **options):
+        path.write_text(str(sorted(options)))
+        return path
+
+    monkeypatch.setattr(mf.Trajectory, "animate", animate)
+    found = draw_film(run("tokens in dimension 2"), into(tmp_path))
     assert found["file"] == "figures/animation.gif"
     assert "colour" in (tmp_path / found["file"]).read_text()
-    assert draw_film(run("Gaussian in dimension 2"), tmp_path)["name"] == "animation"
+    assert draw_film(run("Gaussian in dimension 2"), into(tmp_path))["name"] == "animation"
 
 
 # Panels and sweeps
@@ -212,7 +216,7 @@ def test_panels_of_all_kinds(tmp_path):
     ]
     kinds += ["Gaussian in dimension 2", "density in dimension 1", "lost"]
     cases = [{"run": run(kind), "title": kind, "formula": "$x$", "caption": "two\nlines"} for kind in kinds]
-    found = draw_panels(cases, tmp_path, "heading", "footer")
+    found = draw_panels(cases, into(tmp_path), "heading", "footer")
     assert found["name"] == "panels"
     assert (tmp_path / found["file"]).stat().st_size > 10_000
     assert found["caption"].startswith("8 cases")
@@ -230,7 +234,7 @@ def sweep() -> xarray.Dataset:
 
 
 def test_a_sweep_draws_what_varies_and_tells(tmp_path):
-    found = draw_sweep(sweep(), None, tmp_path)
+    found = draw_sweep(sweep(), None, into(tmp_path))
     assert [one["name"] for one in found] == ["heatmap-clusters", "heatmap-radius"]
     assert (
         found[0]["caption"] == "Clusters over `tau` and `n`, 3 draws each: 0 in 8, 1 in 8, 2 in 7, 3 in 7 of 30 runs."
@@ -243,54 +247,52 @@ def test_a_sweep_draws_what_varies_and_tells(tmp_path):
     [({"n": [0]}, ["curves-radius"]), ({"n": [0], "tau": [0]}, ["curves-radius"]), ({}, ["heatmap-radius"])],
 )
 def test_axes_decide_the_picture(chosen, names, tmp_path):
-    found = draw_sweep(sweep().isel(chosen), None, tmp_path, ["radius"])
+    found = draw_sweep(sweep().isel(chosen), None, into(tmp_path), ["radius"])
     assert [one["name"] for one in found] == names
 
 
 def test_curves_if_wanted_and_more_than_two_axes(tmp_path):
-    assert draw_sweep(sweep(), ["curves"], tmp_path, ["radius"])[0]["name"] == "curves-radius"
+    assert draw_sweep(sweep(), ["curves"], into(tmp_path), ["radius"])[0]["name"] == "curves-radius"
     three = sweep().expand_dims({"t1": [1.0, 2.0, 3.0]})
-    assert draw_sweep(three, None, tmp_path, ["radius"])[0]["caption"].endswith(", at t1 = 2.")
+    assert draw_sweep(three, None, into(tmp_path), ["radius"])[0]["caption"].endswith(", at t1 = 2.")
 
 
 # Files
 
 
-def test_the_same_figure_gives_the_same_bytes(tmp_path):
+def test_the_same_figure_gives_the_same_bytes():
     def figure() -> Figure:
         new = Figure()
         new.add_subplot().plot([0, 1], [1, 0])
         return new
 
-    first, second = (save_figure(figure(), tmp_path / name).read_bytes() for name in "ab")
-    assert first == second
+    assert figure_file(figure(), "a") == figure_file(figure(), "a")
 
 
-def test_large_figures_become_pixels(tmp_path):
+def test_large_figures_become_pixels():
     def scattered(n: int) -> Figure:
         new = Figure(figsize=(4, 3))
         rng = np.random.default_rng(0)
         new.add_subplot().scatter(*rng.normal(size=(2, n)), s=4, c=rng.uniform(size=n))
         return new
 
-    path = save_figure(scattered(9000), tmp_path / "mixed")
-    assert path.suffix == ".svg"
-    assert "data:image/png" in path.read_text()
-    assert path.stat().st_size <= MOST_BYTES
+    name, data = figure_file(scattered(9000), "mixed")
+    assert name == "mixed.svg"
+    assert b"data:image/png" in data
+    assert len(data) <= MOST_BYTES
 
 
-def test_what_stays_large_is_a_png(tmp_path):
+def test_what_stays_large_is_a_png():
     new = Figure(figsize=(4, 4))
     new.add_subplot().imshow(np.random.default_rng(0).uniform(size=(500, 500, 3)))
-    (tmp_path / "big.svg").write_text("old")
-    path = save_figure(new, tmp_path / "big")
-    assert [file.name for file in tmp_path.iterdir()] == ["big.png"]
-    assert path == tmp_path / "big.png"
+    name, data = figure_file(new, "big")
+    assert name == "big.png"
+    assert data.startswith(b"\x89PNG")
 
 
 def test_nothing_is_left_open(tmp_path):
     before = plt.get_fignums()
-    draw(run("layers"), None, tmp_path)
-    draw(run("density in dimension 2"), None, tmp_path)
-    draw(run("Gaussian in dimension 2"), None, tmp_path)
+    draw(run("layers"), None, into(tmp_path))
+    draw(run("density in dimension 2"), None, into(tmp_path))
+    draw(run("Gaussian in dimension 2"), None, into(tmp_path))
     assert plt.get_fignums() == before

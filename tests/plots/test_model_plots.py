@@ -10,6 +10,7 @@ from matplotlib.collections import PathCollection
 from meanformer.plots import style
 from meanformer.plots.models import PICTURES, draw_model
 from meanformer.plots.tokenmap import depth_name, drawable, shown, spread_out, token_colours, view
+from plots._runs import into
 from report._analyses import D, K, band, results
 
 
@@ -218,16 +219,19 @@ def test_names_on_a_map_are_no_formulas():
 
 
 def test_nothing_is_drawn_of_what_is_not_there(tmp_path):
-    assert draw_model(dict.fromkeys(FOUND) | {"status": "done"}, tmp_path) == []
+    assert draw_model(dict.fromkeys(FOUND) | {"status": "done"}, into(tmp_path)) == []
     empty = {"closure": {}, "attention": {"entropy": [[None]], "leaders": [[None]]}, "map": {}, "deep": {}, "heads": []}
-    assert draw_model(empty, tmp_path) == []
-    assert draw_model({"curves": {"norm": [None, None]}, "heads": [{"layer": 0, "head": 0, "ov": []}]}, tmp_path) == []
+    assert draw_model(empty, into(tmp_path)) == []
+    assert (
+        draw_model({"curves": {"norm": [None, None]}, "heads": [{"layer": 0, "head": 0, "ov": []}]}, into(tmp_path))
+        == []
+    )
 
 
 def test_files_are_where_they_are_said_to_be(tmp_path):
     told = []
     few = {key: FOUND[key] for key in ("spectrum", "fates")}
-    found = draw_model(json.loads(json.dumps(few)), tmp_path, told.append)
+    found = draw_model(json.loads(json.dumps(few)), into(tmp_path), told.append)
     assert [one["name"] for one in found] == ["spectrum", "fates"]
     assert all((tmp_path / one["file"]).read_text().startswith("<?xml") for one in found)
     assert told == ["drawing spectrum", "drawing fates"]

@@ -1,9 +1,10 @@
 """The analysis of a model, as `meanformer model` leaves it, made by hand: 2 layers of 3 heads, 6 tokens."""
 
-import json
 from pathlib import Path
 
 import numpy as np
+
+from report._folders import write
 
 EVIL = "</script><script>document.title = 'broken'</script><!--"
 LABELS = ["[CLS]", EVIL, "$x$", "`y` & <b>", "\n", "token"]
@@ -110,7 +111,7 @@ def record(**changes) -> dict:
 
 def folder(path: Path, run: dict, found: dict | None) -> Path:
     path.mkdir(parents=True)
-    (path / "run.json").write_text(json.dumps(run))
+    write(path / "run.json", run)
     if found is not None:
-        (path / "results.json").write_text(json.dumps(found))
+        write(path / "results.json", found)
     return path

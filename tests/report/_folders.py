@@ -50,10 +50,15 @@ def results(**changes) -> dict:
     } | changes
 
 
+def write(path: Path, content: dict) -> None:
+    """A JSON file of format 1, which has no checksums."""
+    path.write_text(json.dumps(content))
+
+
 def folder(path: Path, run: dict | None = None, found: dict | None = None) -> Path:
     (path / "figures").mkdir(parents=True)
     (path / "figures" / "paths.svg").write_text(SVG)
-    (path / "run.json").write_text(json.dumps(record() if run is None else run))
+    write(path / "run.json", record() if run is None else run)
     if found is not None:
-        (path / "results.json").write_text(json.dumps(found))
+        write(path / "results.json", found)
     return path

@@ -8,9 +8,9 @@ from html import unescape
 import pytest
 
 from browsers import chromium
-from meanformer._checks import InputError
 from meanformer.report.model import model_page, write_model_report
 from meanformer.report.tokenmap import MOST_TOKENS, in_script, moving_map
+from meanformer.store.errors import FolderError
 from report._analyses import EVIL, LABELS, band, folder, record, results
 from report.test_page import Elements
 from report.test_run_report import words_of
@@ -164,7 +164,7 @@ def test_an_unfinished_analysis_says_how_to_go_on(tmp_path):
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path):
-    with pytest.raises(InputError, match="not a run folder"):
+    with pytest.raises(FolderError, match="holds no run"):
         write_model_report(tmp_path)
 
 

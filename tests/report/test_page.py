@@ -10,6 +10,7 @@ import pytest
 
 from browsers import chromium
 from meanformer.report.page import VERDICTS, Markup, Page, cell, number_text, verdict
+from meanformer.report.pictures import Pictures
 from meanformer.report.run import write_report
 from report._folders import SVG, folder, record, results
 
@@ -51,7 +52,7 @@ def example(tmp_path) -> Page:
     section.tiles([("radius", 4.25, "at the <end>"), ("fate", "CONVERGED", "")])
     section.table(("name", "number"), [("a", 1.5), ("<i>", None)], "a table")
     section.badges([verdict(word) for word in VERDICTS])
-    section.figures((tmp_path / name, f"caption {name}", False) for name in ("a.svg", "b.gif", "c.mp4"))
+    section.figures(Pictures(tmp_path).figure(name, f"caption {name}") for name in ("a.svg", "b.gif", "c.mp4"))
     section.code("x < y")
     section.details("more").text("inside")
     page.section("First <b>").section("inner").display(r"\dot{x}=\Gamma_\mu(x)")
@@ -98,8 +99,8 @@ def test_pictures_are_inside(tmp_path):
 
 def test_a_missing_picture_is_told(tmp_path):
     page = Page("t")
-    page.section("s").figure(tmp_path / "gone.svg", "caption")
-    assert "gone.svg is not in the folder" in page.html()
+    page.section("s").add(Pictures(tmp_path).figure("gone.svg", "caption"))
+    assert "There is no picture gone.svg in the folder" in page.html()
 
 
 def test_anchors_are_unique_and_the_contents_lead_to_them(tmp_path):

@@ -5,12 +5,12 @@ import re
 
 import pytest
 
-from meanformer._checks import InputError
 from meanformer.report.page import Block
 from meanformer.report.references import BIBTEX, bibtex, cite
 from meanformer.report.reproduction import write_reproduction
 from meanformer.report.run import write_report
 from meanformer.report.words import NAMES, attention_formula, describe_attention, flow_words, measure_words
+from meanformer.store.errors import FolderError
 from report._folders import EXPERIMENT, SVG, folder, record, results
 
 
@@ -76,18 +76,18 @@ def test_an_undecided_fate_is_no_success(tmp_path, fate, kind):
 
 def test_an_unfinished_run_says_how_to_go_on(tmp_path):
     path = folder(tmp_path / "run")
-    (path / "manifest.json").write_text(json.dumps({"segments": [{}, {}]}))
+    (path / "manifest.json").write_text(json.dumps({"segments": [{"name": f"{k:06d}", "crc32": 0} for k in range(2)]}))
     words = words_of(write_report(path).read_text())
     assert "not finished (2 segments are complete)" in words
     assert f"meanformer resume {path}" in words
     assert "Outcome" not in words
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]"])
+@pytest.mark.parametrize("content", [None, "{"])
 def test_what_is_no_run_folder_is_refused(tmp_path, content):
     if content is not None:
         (tmp_path / "run.json").write_text(content)
-    with pytest.raises(InputError, match="not a run folder"):
+    with pytest.raises(FolderError, match="run"):
         write_report(tmp_path)
     assert not (tmp_path / "report.html").exists()
 
@@ -106,7 +106,7 @@ def test_cases(tmp_path):
         {"name": "a", "title": "First case", "numbers": first},
         {"name": "b", "title": "Second", "numbers": {"radius": 2.5, "outcome": "STEP_TOO_SMALL"}},
     ]
-    path = folder(tmp_path / "run", record(kind="cases"), results(rows=rows, checks=[], numbers={}))
+    path = folder(tmp_path / "run", record(kind="cases", cases=["a", "b"]), results(rows=rows, checks=[], numbers={}))
     sink = {"attention": {"kind": "sinkhorn", "Q": 2.0, "K": {"of": "Q", "scale": -1.0}, "V": 1.0, "eps": 1.0}}
     folder(path / "cases" / "a", record(title="First case", experiment=sink), results())
     folder(path / "cases" / "b", record(title="Second"))
@@ -125,7 +125,9 @@ def test_cases(tmp_path):
 def test_films_of_cases_are_among_the_pictures_of_all(tmp_path):
     rows = [{"name": name, "title": name, "numbers": {}} for name in "ab"]
     panels = [{"name": "panels", "file": "figures/paths.svg", "caption": "Both."}]
-    path = folder(tmp_path / "run", record(kind="cases"), results(rows=rows, checks=[], figures=panels))
+    path = folder(
+        tmp_path / "run", record(kind="cases", cases=["a", "b"]), results(rows=rows, checks=[], figures=panels)
+    )
     film = {"name": "animation", "file": "figures/animation.gif", "caption": "The run from $t=0$ to $t=2$."}
     folder(path / "cases" / "a", record(title="Still"), results())
     figures = [*results()["figures"], film]
@@ -140,7 +142,7 @@ def test_films_of_cases_are_among_the_pictures_of_all(tmp_path):
 
 def test_a_sweep_tells_its_extent(tmp_path):
     grid = {"attention.tau": {"log": [0.1, 10.0, 5]}, "measure.n": [10, 20], "seed": {"range": [0, 2]}}
-    sweep = record(kind="sweep", experiment=EXPERIMENT | {"sweep": {"grid": grid, "draws": 4}})
+    sweep = record(kind="sweep", axes={}, experiment=EXPERIMENT | {"sweep": {"grid": grid, "draws": 4}})
     words = words_of(report(tmp_path, sweep, results(checks=[], numbers={})))
     assert "A sweep of 120 runs over" in words
     assert "attention.tau 5 0.1 to 10, log spacing" in words

@@ -20,7 +20,7 @@ import time
 import numpy as np
 import zarr.storage  # noqa: F401  (once, for all children)
 
-from meanformer.store import disk
+from meanformer.store import disk, ledger
 from meanformer.store.folder import RunFolder
 
 SEGMENTS = 1
@@ -88,21 +88,25 @@ class Counter:
 
     def install(self) -> None:
         """Every write (also when it is half done), fsync, rename, new folder and removal."""
-        for owner, name in ((os, "fsync"), (pathlib.Path, "replace"), (pathlib.Path, "mkdir"), (shutil, "rmtree")):
+        for owner, name in (
+            (os, "fsync"),
+            (disk, "rename"),
+            (disk, "make_folder"),
+            (disk, "remove_file"),
+            (disk, "remove_empty"),
+        ):
             self.around(owner, name)
 
-        def written(path: pathlib.Path, data: bytes) -> None:
+        def appended(descriptor: int, data: bytes) -> None:
             self.step("before write")
-            with path.open("wb") as file:
-                file.write(data[: len(data) // 2])
-                file.flush()
-                self.step("half of a write")
-                file.write(data[len(data) // 2 :])
-                file.flush()
-                self.step("after write")
-                os.fsync(file.fileno())
+            half = len(data) // 2
+            os.write(descriptor, data[:half])
+            self.step("half of a write")
+            os.write(descriptor, data[half:])
+            self.step("after write")
+            os.fsync(descriptor)
 
-        disk._write = written
+        disk.append = appended
 
 
 def in_child(function: object, *args: object) -> int:
@@ -139,7 +143,17 @@ def watch(base: pathlib.Path, stop: pathlib.Path) -> None:
 
 
 def content(path: pathlib.Path) -> dict[str, bytes]:
-    return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file() and ".tmp" not in f.name}
+    """The files of a run; all of them are in its list."""
+    files = {f.relative_to(path).as_posix(): f.read_bytes() for f in path.rglob("*") if f.is_file()}
+    listed = ledger.Ledger(files.pop(ledger.NAME)).names
+    found = {name: data for name, data in files.items() if name != ".lock" and ".tmp" not in name}
+    assert found.keys() <= listed.keys(), f"not listed: {sorted(found.keys() - listed.keys())}"
+    return found
+
+
+def removed(path: pathlib.Path) -> None:
+    """Whatever a process left, the folder can be cleared: not a byte of a run stays."""
+    assert RunFolder(path).clear() == [], "something stays that is not listed"
 
 
 def chosen(names: list[str], every: int) -> list[int]:
@@ -167,6 +181,10 @@ def main(every: int) -> None:
     for last in steps:
         target = base / f"run{last:04d}"
         assert in_child(killed_writer, target, last) == signal.SIGKILL, f"not killed at step {last}, {names[last]}"
+        shutil.copytree(target, base / "copy")
+        if (base / "copy" / ledger.NAME).exists():
+            assert in_child(removed, base / "copy") == 0, f"cannot be removed: step {last}, {names[last]}"
+        shutil.rmtree(base / "copy")
         assert in_child(read_and_write, target) == 0, f"cannot go on after a kill at step {last}, {names[last]}"
         assert content(target) == reference, f"other bits after a kill at step {last}, {names[last]}"
     stop.touch()

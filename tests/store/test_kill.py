@@ -28,7 +28,14 @@ def test_killed_at_steps_of_the_writer(every):
     assert told["steps"] > 100
     assert told["kills"] >= told["steps"] / every
     assert told["looks"] > 100 / every
-    assert {"half of a write", "before fsync", "after fsync", "before replace", "after replace"} <= set(told["killed"])
+    assert {
+        "half of a write",
+        "before fsync",
+        "after fsync",
+        "before rename",
+        "after rename",
+        "after make_folder",
+    } <= set(told["killed"])
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.nightly)])

@@ -4,19 +4,22 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from . import tables
+from .arguments import place, places
 from .explore import explore
+from .folders import print_run, remove, still_there, write_report
+from .streams import complain, printable
 from .watching import watching
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
-Folder = Annotated[Path, typer.Argument(help="A run folder, e.g. runs/clusters.", show_default=False)]
+Folder = Annotated[Path, typer.Argument(help="A run folder, e.g. runs/clusters.", callback=place, show_default=False)]
 
 
 def _names(incomplete: str) -> list[str]:
@@ -42,7 +45,8 @@ def _print_version(wanted: bool) -> bool:
 
 @app.callback(
     epilog="Start with `meanformer run`; `meanformer COMMAND --help` explains a command. "
-    "Exit codes: 0 done, 1 failed, 2 refused input, 130 interrupted (go on with `meanformer resume`)."
+    "Exit codes: 0 done, 1 failed, 2 refused input, 130 interrupted (go on with `meanformer resume`), "
+    "141 nobody reads the output."
 )
 def _options(
     version: Annotated[
@@ -61,14 +65,14 @@ def run(
         str,
         typer.Argument(help="A name of `meanformer list`, or a TOML file.", autocompletion=_names),
     ] = "tour",
-    out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/NAME")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder.", callback=place, show_default="runs/NAME")] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change a setting: key=value, e.g. n=200 or attention.tau=0.5. May be repeated."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all that is random: the same as --set seed=N.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, with its cost, and run nothing.")] = False,
-    overwrite: Annotated[bool, typer.Option(help="Remove the run that the folder holds.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Remove the run that the folder holds, and nothing else.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -91,23 +95,24 @@ def run(
     if dry_run:
         cost = estimate(chosen)
         plan = {"settings": chosen.settings(), "seconds": cost.seconds, "bytes": cost.bytes}
-        print(json.dumps(plan, indent=1) if as_json else plan_text(chosen))
+        print(json.dumps(plan, indent=1) if as_json else printable(plan_text(chosen)))
         return
     from meanformer.experiments.runner import free_folder, run_experiment
     from meanformer.store.folder import RunFolder
 
     folder = free_folder(name, chosen) if out is None else out
     if overwrite:
-        _remove(folder)
+        remove(folder)
     already = RunFolder(folder).status == "done"
     with watching(quiet, bars=chosen.kind == "flow") as watch:
         if out is None and folder.name != name:
             watch.say(f"runs/{name} holds other settings: this run is {folder}")
         run_experiment(chosen, folder, name=name, command=_command(), watch=watch)
         watch.stage("report", None)
-        if not already or not (folder / "report.html").exists():
-            _write_report(folder)
-    _print_run(folder, as_json, already=already)
+        with still_there(folder):
+            if not already or not (folder / "report.html").exists():
+                write_report(folder)
+    print_run(folder, as_json, already=already)
 
 
 @app.command(epilog="Example: `meanformer resume runs/clusters`")
@@ -128,21 +133,21 @@ def resume(
 
     found = RunFolder(folder)
     if discard_damaged:
-        number = found.discard_damaged()
-        words = "Nothing is damaged." if number is None else f"Forgotten: segment {number} and those after it."
-        print(words, file=sys.stderr)
+        words = found.discard_damaged()
+        complain(f"Damaged: {'; '.join(words)}." if words else "Nothing is damaged.")
     with watching(quiet, bars=found.record["kind"] == "flow") as watch:
         go_on(folder, watch)
         watch.stage("report", None)
-        _write_report(folder)
-    _print_run(folder, as_json)
+        with still_there(folder):
+            write_report(folder)
+    print_run(folder, as_json)
 
 
 @app.command(epilog="Example: `meanformer report runs/clusters`")
 def report(folder: Folder, as_json: Json = False) -> None:
     """Write `report.html` of a run folder again: one self-contained file with figures, numbers, settings, citations."""
-    path = _write_report(folder)
-    print(json.dumps({"report": str(path)}) if as_json else path)
+    path = write_report(folder)
+    print(json.dumps({"report": str(path)}) if as_json else printable(path))
 
 
 @app.command(
@@ -154,8 +159,8 @@ def reproduce(
     items: Annotated[list[str] | None, typer.Argument(help="Items, e.g. A2 A3.", show_default="all")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer draws, tokens and times: under two minutes.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="The folder.", show_default="runs/PAPER")] = None,
-    overwrite: Annotated[bool, typer.Option(help="Remove what the folder holds.")] = False,
+    out: Annotated[Path | None, typer.Option(help="The folder.", callback=place, show_default="runs/PAPER")] = None,
+    overwrite: Annotated[bool, typer.Option(help="Remove the run that the folder holds, and nothing else.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -170,12 +175,13 @@ def reproduce(
     chosen = [item.id for item in chosen_items(paper_of(paper), items)]
     folder = Path("runs") / (paper + "-quick" * quick + (f"-seed{seed}" if seed else "")) if out is None else out
     if overwrite:
-        _remove(folder)
+        remove(folder)
     with watching(quiet, bars=False) as watch:
         compute(paper, folder, items=chosen, quick=quick, seed=seed, command=_command(), watch=watch)
         watch.stage("report", None)
-        _write_report(folder)
-    _print_run(folder, as_json, items=chosen)
+        with still_there(folder):
+            write_report(folder)
+    print_run(folder, as_json, items=chosen)
 
 
 @app.command(
@@ -195,7 +201,9 @@ def model(
     words: Annotated[str | None, typer.Option(help="The text itself.")] = None,
     image: Annotated[Path | None, typer.Option(help="The file of an image.")] = None,
     tokens: Annotated[Path | None, typer.Option(help="Embedded tokens: a .npy file of shape (n, d).")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/MODEL-INPUT")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run folder.", callback=place, show_default="runs/MODEL-INPUT")
+    ] = None,
     depth: Annotated[
         int | None,
         typer.Option(help="Repeat the layers up to this depth; 0: do not.", show_default="1000 if all are the same"),
@@ -204,7 +212,7 @@ def model(
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
     dtype: Annotated[str, typer.Option(help="Precision of the layers: float32 or float64.")] = "float32",
     cut: Annotated[bool, typer.Option(help="Cut a text that is too long for the model, or refuse it.")] = True,
-    overwrite: Annotated[bool, typer.Option(help="Remove the run that the folder holds.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Remove the run that the folder holds, and nothing else.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -220,16 +228,17 @@ def model(
     asked = Asked(path, given(text, words, image, tokens), depth, draws, seed, dtype, cut)
     folder = free_folder(asked) if out is None else out
     if overwrite:
-        _remove(folder)
+        remove(folder)
     already = RunFolder(folder).status == "done"
     with watching(quiet, bars=False) as watch:
         if out is None and folder.name != asked.stem:
             watch.say(f"runs/{asked.stem} holds another run: this one is {folder}")
         analyse(asked, folder, command=_command(), watch=watch)
         watch.stage("report", None)
-        if not already or not (folder / "report.html").exists():
-            _write_report(folder)
-    _print_run(folder, as_json, already=already)
+        with still_there(folder):
+            if not already or not (folder / "report.html").exists():
+                write_report(folder)
+    print_run(folder, as_json, already=already)
 
 
 @app.command("list")
@@ -254,22 +263,22 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Write an experiment file to start from, with comments on what can be changed."""
-    from meanformer.experiments.registry import starting_file, starting_path
+    from meanformer.experiments.registry import start
 
-    path = starting_path(name)
-    path.write_text(starting_file(path.stem, like))
+    path = start(name, like)
     print(json.dumps({"file": str(path)}) if as_json else f"{path}\n\nRun it:  meanformer run {shlex.quote(str(path))}")
 
 
 @app.command(epilog="Example: `meanformer show runs/clusters`")
 def show(folder: Folder, as_json: Json = False) -> None:
     """Show what a run folder holds: what was run, how it ended, its numbers and files."""
-    _print_run(folder, as_json)
+    print_run(folder, as_json)
 
 
 @app.command(epilog="Example: `meanformer compare runs/a runs/b`")
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders.", show_default=False)], as_json: Json = False
+    folders: Annotated[list[Path], typer.Argument(help="Run folders.", callback=places, show_default=False)],
+    as_json: Json = False,
 ) -> None:
     """Compare runs: the settings in which they differ, and their numbers side by side."""
     from meanformer.experiments.comparison import compare as side_by_side
@@ -284,14 +293,14 @@ def compare(
 @app.command(epilog="Example: `meanformer cite runs/clusters > used.bib`")
 def cite(folder: Folder, as_json: Json = False) -> None:
     """Print BibTeX of what a run used: the papers, and the software."""
+    from meanformer.experiments.contents import read
     from meanformer.report.references import bibtex
     from meanformer.report.references import cite as keys
-    from meanformer.store.folder import RunFolder
 
-    record = RunFolder(folder).record
-    version = record.get("versions", {}).get("meanformer", "")
+    record, _ = read(folder)
+    version = (record.get("versions") or {}).get("meanformer", "")
     entries = {key: bibtex(key, version).strip() for key in keys(record)}
-    print(json.dumps(entries, indent=1) if as_json else "\n\n".join(entries.values()))
+    print(json.dumps(entries, indent=1) if as_json else printable("\n\n".join(entries.values())))
 
 
 app.command(
@@ -338,48 +347,3 @@ def cache(
 def _command() -> str:
     """The command as it was typed."""
     return shlex.join(["meanformer", *sys.argv[1:]])
-
-
-def _write_report(path: Path) -> Path:
-    """The report of a run folder of any kind."""
-    from meanformer.store.folder import RunFolder
-
-    folder = RunFolder(path)
-    record = folder.record
-    if folder.results is None and folder.status == "done":  # a run from Python
-        from meanformer.experiments.runner import complete
-
-        complete(folder)
-    results = folder.results
-    if record["kind"] == "reproduction" and results is not None:
-        from meanformer.report.reproduction import write_reproduction
-
-        made = {name: record[name] for name in ("versions", "machine", "created", "command", "commit", "quick", "seed")}
-        return write_reproduction(results["paper"] | made, results["items"], path)
-    if record["kind"] == "model":
-        from meanformer.report.model import write_model_report
-
-        return write_model_report(path)
-    from meanformer.report.run import write_report
-
-    return write_report(path)
-
-
-def _remove(folder: Path) -> None:
-    from meanformer.store.folder import RunFolder
-
-    found = RunFolder(folder)
-    if found.exists():
-        found.remove()
-
-
-def _print_run(path: Path, as_json: bool, items: list[str] | None = None, already: bool = False) -> None:
-    from meanformer.experiments.comparison import summary
-
-    found: dict[str, Any] = summary(path)
-    if items is not None:
-        found["items"] = [item for item in found["items"] if item["id"] in items]
-    if as_json:
-        print(json.dumps(found, indent=1, allow_nan=False))
-    else:
-        tables.print_run(found, already)

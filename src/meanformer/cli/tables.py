@@ -1,9 +1,12 @@
 """What the commands print: tables for people. Numbers are short here; `--json` has all digits."""
 
 import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from .streams import printable
 
 VERDICTS = {"holds": "green", "fails": "bold red", "undecided": "yellow", "misleads": "magenta"}
 # The numbers that a table of several runs shows, as far as they are there.
@@ -24,13 +27,18 @@ def _table(title: str, headings: Sequence[tuple[str, bool]], rows: Sequence[Sequ
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", title_style="bold")
+    # Words of users are words, not markup, and nothing that a terminal obeys.
+    table = Table(title=Text(printable(title)) if title else None, title_justify="left", title_style="bold")
     for heading, numeric in headings:
-        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(Text(printable(heading)), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        # Words of users are words, not markup.
-        table.add_row(*(Text(text(cell), style=VERDICTS.get(str(cell), "")) for cell in row))
+        table.add_row(*(Text(printable(text(cell)), style=VERDICTS.get(str(cell), "")) for cell in row))
     return table
+
+
+def _say(console: Any, words: str, style: str = "") -> None:
+    """A line, as it is."""
+    console.print(printable(words), style=style or None, markup=False, highlight=False, soft_wrap=True)
 
 
 def text(value: Any) -> str:
@@ -45,10 +53,9 @@ def text(value: Any) -> str:
 def print_run(found: Mapping[str, Any], already: bool = False) -> None:
     """One run folder, of any kind; `already`: it was done before this command."""
     console = _console()
-    plain = {"markup": False, "highlight": False, "soft_wrap": True}
-    console.print(found["title"], style="bold", **plain)
+    _say(console, found["title"], "bold")
     if found.get("summary"):
-        console.print(found["summary"], **plain)
+        _say(console, found["summary"])
     if found.get("rows"):
         _print_cases(console, found["rows"])
     elif found["kind"] == "model" and found["status"] == "done":
@@ -60,24 +67,24 @@ def print_run(found: Mapping[str, Any], already: bool = False) -> None:
     claims = [claim for claim in found.get("checks") or () if claim["holds"] is not None]
     if claims:
         good = sum(claim["holds"] for claim in claims)
-        console.print(f"Checks of the theory: {good} of {len(claims)} hold.", **plain)
+        _say(console, f"Checks of the theory: {good} of {len(claims)} hold.")
         for claim in claims:
             if not claim["holds"]:
                 words = f"  FAILS: {claim['claim']}: {text(claim['measured'])} above {text(claim['bound'])}"
-                console.print(words, style="bold red", **plain)
+                _say(console, words, "bold red")
     for note in found.get("notes") or ():
-        console.print(f"Note: {note}", style="yellow", **plain)
+        _say(console, f"Note: {note}", "yellow")
     for failed in found.get("failed") or ():
-        console.print(f"Task {failed['task']} failed: {failed['error']}", **plain)
+        _say(console, f"Task {failed['task']} failed: {failed['error']}")
     if found["status"] != "done":
-        console.print(f"Not finished: {found['progress']}. Go on:  meanformer resume {found['folder']}", **plain)
+        _say(console, f"Not finished: {found['progress']}. Go on:  meanformer resume {shlex.quote(found['folder'])}")
     elif found.get("seconds") is None:
-        console.print(f"Finished. Numbers, figures and a report:  meanformer report {found['folder']}", **plain)
+        _say(console, f"Finished. Numbers, figures and a report:  meanformer report {shlex.quote(found['folder'])}")
     else:
         report = f" Report: {found['report']}" if found["report"] else ""
         before = "Already done, in" if already else "Done in"
         what = " of computing" * (found["kind"] == "reproduction")
-        console.print(f"{before} {text(found['seconds'])} s{what}.{report}", **plain)
+        _say(console, f"{before} {text(found['seconds'])} s{what}.{report}")
 
 
 def _print_cases(console: Any, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -1,10 +1,12 @@
 """Progress on a terminal, and quiet elsewhere."""
 
 import contextlib
-import os
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from .streams import complain, leave, printable
 
 if TYPE_CHECKING:
     from meanformer.experiments.runner import Watch
@@ -23,11 +25,8 @@ def watching(quiet: bool, bars: bool) -> "Iterator[Watch]":
     except Interrupted as stop:
         if line is not None:
             line.close()
-        print(f"Interrupted. What is done is safe. To go on:\n  meanformer resume {stop.folder}", file=sys.stderr)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # Not sys.exit: a compilation cut short makes the interpreter crash while it tidies up (jaxlib 0.10.1).
-        os._exit(130)
+        complain(f"Interrupted. What is done is safe. To go on:\n  meanformer resume {shlex.quote(str(stop.folder))}")
+        leave(130)
     finally:
         if line is not None:
             line.close()
@@ -46,7 +45,7 @@ class _Line:
 
         columns: tuple[Any, ...] = (
             SpinnerColumn(),
-            TextColumn("{task.description:<40}"),
+            TextColumn("{task.description:<40}", markup=False),
             BarColumn(),
             TaskProgressColumn(),
             TimeElapsedColumn(),
@@ -59,13 +58,13 @@ class _Line:
     def stage(self, words: str, share: float | None) -> None:
         bar: Any = self.bar or self._start()
         total = None if share is None else 1.0
-        bar.update(self.task, description=words[:40], total=total, completed=share or 0.0)
+        bar.update(self.task, description=printable(words[:40]), total=total, completed=share or 0.0)
 
     def say(self, line: str) -> None:
         if self.bar is None:
-            print(line, file=sys.stderr)
+            complain(line)
         else:
-            self.bar.console.print(line)
+            self.bar.console.print(printable(line), markup=False, highlight=False)
 
     def close(self) -> None:
         if self.bar is not None:

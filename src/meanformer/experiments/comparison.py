@@ -7,16 +7,18 @@ from typing import Any
 
 from ..store.folder import RunFolder
 from ..store.table import results_of
+from .contents import read
 
 
 def summary(path: str | Path) -> dict[str, Any]:
     """What a run folder holds, ready for JSON."""
     folder = RunFolder(path)
-    record, results = folder.record, folder.results or {}
+    record, found = read(path)
+    results = found or {}
     short = {"folder": str(path), "name": record.get("name") or folder.path.name, "kind": record["kind"]}
     short |= {"title": record.get("title") or short["name"], "status": folder.status}
     short |= {name: record.get(name) for name in ("created", "seed", "hash", "commit", "versions")}
-    short |= {name: value for name, value in results.items() if name != "status"}
+    short |= {name: value for name, value in results.items() if name not in short}
     if short["kind"] == "model":  # what is drawn is in results.json
         short.pop("map", None)
         short["heads"] = [{k: v for k, v in head.items() if k != "ov"} for head in results.get("heads") or ()]
@@ -46,24 +48,23 @@ def _progress(folder: RunFolder, record: Mapping[str, Any]) -> str:
 
 def compare(paths: Sequence[str | Path]) -> dict[str, Any]:
     """The settings in which runs differ, and their numbers side by side; one column for each run."""
-    folders = [RunFolder(path) for path in paths]
     names = [str(path) for path in paths]
-    settings = [flat(_settings(folder.record)) for folder in folders]
-    numbers = [_numbers(folder) for folder in folders]
+    contents = [read(path) for path in paths]
+    settings = [flat(_settings(record)) for record, _ in contents]
+    numbers = [_numbers(RunFolder(path), results or {}) for path, (_, results) in zip(paths, contents, strict=True)]
     differ = {key: values for key, values in _rows(settings).items() if any(value != values[0] for value in values)}
     return {"runs": names, "settings": differ, "numbers": _rows(numbers)}
 
 
 def _settings(record: Mapping[str, Any]) -> Any:
     """The settings of an experiment; of a run from Python, its call."""
-    if record.get("experiment") is not None or "call" not in record:
+    if record.get("experiment") is not None or record.get("call") is None:
         return record.get("experiment") or {}
     call = record["call"]["dict"]
     return {"verb": call["verb"], "field": call["field"], "measure": call["measure"], **call["options"]["dict"]}
 
 
-def _numbers(folder: RunFolder) -> dict[str, Any]:
-    results = folder.results or {}
+def _numbers(folder: RunFolder, results: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(results.get("numbers") or {})
     for row in results.get("rows") or ():
         found |= {f"{row['name']}.{name}": value for name, value in (row.get("numbers") or {}).items()}

@@ -152,10 +152,12 @@ def read_experiment(source: str | Path, changes: Sequence[str] = ()) -> Experime
     name = str(source)
     built_in = library()
     file = built_in[name] if isinstance(source, str) and name in built_in else Path(source)
-    if not file.is_file():
+    if not _is_file(file):
         checks.refuse(
             f"there is no experiment {name!r}",
-            got="a folder" if file.is_dir() else f"no such file in {Path.cwd()}, and no such name in the library",
+            got="a folder"
+            if _is_file(file, folder=True)
+            else f"no such file in {Path.cwd()}, and no such name in the library",
             expected="a TOML file, or one of " + ", ".join(built_in),
             remedy=changing.suggestion(name, built_in, "`meanformer init NAME` writes a file to start from"),
         )
@@ -171,6 +173,14 @@ def read_experiment(source: str | Path, changes: Sequence[str] = ()) -> Experime
             remedy="numbers in bulk belong into .npy files: {file = 'Q.npy'}",
         )
     return experiment_of(text, file.name, file.resolve().parent, changes)
+
+
+def _is_file(path: Path, folder: bool = False) -> bool:
+    """Whether there is such a file, or such a folder; a name that no file can have is none."""
+    try:
+        return path.is_dir() if folder else path.is_file()
+    except OSError:
+        return False
 
 
 def experiment_of(text: str, name: str, folder: Path, changes: Sequence[str] = ()) -> Experiment:

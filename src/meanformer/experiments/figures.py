@@ -1,17 +1,17 @@
 """The figures of an experiment: those that fit the run, as files with captions."""
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 import meanformer as mf
 
 from .. import _checks as checks
 from ..plots import style
-from ..plots.export import save_figure
+from ..plots.export import Keep, keep_figure
 from ..plots.fates import number
 from ..plots.film import animation_suffix
 from ..plots.matrices import MOST_ROWS
@@ -49,15 +49,16 @@ MOST_PICTURES = 6
 def draw(
     run: mf.Trajectory,
     names: Sequence[str] | None,
-    folder: Path,
+    keep: Keep,
     options: Mapping[str, Any] | None = None,
     say: Say | None = None,
 ) -> list[Drawn]:
-    """Draw figures of a run into `folder/figures`.
+    """Draw figures of a run.
 
     **Arguments:**
 
     - `names`: words of `FIGURES`; None for those that fit the run. What does not fit is left out, and `say` tells why.
+    - `keep`: takes the name of each file, `figures/...`, and its bytes: that of a run folder is `folder.put`.
     - `options`: "colour" ("clusters", "positions", a colour, {"sectors": 5}, or a value per token), "coordinates",
       "view", "animation" (a film too), and "checked", what `mf.check(run)` returned, for "claims".
     - `say`: is told what is being drawn.
@@ -81,10 +82,10 @@ def draw(
         except checks.InputError as refusal:  # e.g. a field without an attention matrix
             say(f"no figure {name!r}: {refusal.what}")
             continue
-        found.append(_saved(figure, folder, name, caption))
+        found.append(keep_figure(figure, keep, name, caption))
     if options.get("animation"):
         say("drawing the film")
-        found.append(draw_film(run, folder, options))
+        found.append(draw_film(run, keep, options))
     return found
 
 
@@ -102,16 +103,18 @@ def fitting(run: mf.Trajectory, options: Mapping[str, Any] | None = None) -> lis
     return [name for name in names if not _unfit(name, run)]
 
 
-def draw_film(run: mf.Trajectory, folder: Path, options: Mapping[str, Any] | None = None) -> Drawn:
+def draw_film(run: mf.Trajectory, keep: Keep, options: Mapping[str, Any] | None = None) -> Drawn:
     """A film of the run, as MP4 if it can be written here, else as GIF."""
-    path = folder / "figures" / f"animation{animation_suffix()}"
-    run.animate(path, progress=False, **token_options(run, options or {}))
+    given = token_options(run, options or {})
+    file = f"animation{animation_suffix()}"
+    with tempfile.TemporaryDirectory() as scratch:
+        keep(f"figures/{file}", run.animate(Path(scratch) / file, progress=False, **given).read_bytes())
     caption = f"The run from $t={number(float(run.times[0]))}$ to $t={number(float(run.times[-1]))}$."
-    return {"name": "animation", "file": path.relative_to(folder).as_posix(), "caption": caption}
+    return {"name": "animation", "file": f"figures/{file}", "caption": caption}
 
 
 def draw_panels(
-    cases: Sequence[Mapping[str, Any]], folder: Path, heading: str = "", footer: str = "", columns: int = 4
+    cases: Sequence[Mapping[str, Any]], keep: Keep, heading: str = "", footer: str = "", columns: int = 4
 ) -> Drawn:
     """All cases side by side.
 
@@ -133,11 +136,11 @@ def draw_panels(
         panels.insert(0, start)
     figure = panel_figure(panels, heading, footer, min(columns, len(panels)))
     what = "Lines are the paths of the tokens, stronger towards the end; dots their final places; grey dots the start."
-    return _saved(figure, folder, "panels", f"{len(cases)} cases side by side. {what}")
+    return keep_figure(figure, keep, "panels", f"{len(cases)} cases side by side. {what}")
 
 
 def draw_sweep(
-    table: Any, names: Sequence[str] | None, folder: Path, numbers: Sequence[str] | None = None, say: Say | None = None
+    table: Any, names: Sequence[str] | None, keep: Keep, numbers: Sequence[str] | None = None, say: Say | None = None
 ) -> list[Drawn]:
     """Draw the numbers of a sweep: heat maps over two axes, curves over one, histograms over draws only.
 
@@ -162,7 +165,7 @@ def draw_sweep(
             ax = new_axes((6.8, 4.6))
             (plot_heatmap if kind == "heatmap" else plot_curves)(values, ax)
         at = "".join(f", at {dim} = {table[dim].item():.4g}" for dim in fixed)
-        found.append(_saved(ax.figure, folder, f"{kind}-{name}", _sweep_words(values) + at + "."))
+        found.append(keep_figure(ax.figure, keep, f"{kind}-{name}", _sweep_words(values) + at + "."))
     return found
 
 
@@ -187,11 +190,6 @@ def _sweep_words(values: Any) -> str:
         spread = f"from ${number(finite.min())}$ to ${number(finite.max())}$" if finite.size else "no numbers"
     name = str(values.name).replace("_", " ")
     return f"{name[0].upper()}{name[1:]} over {over or ''}{draws}: {spread}".replace("over  ", "over ")
-
-
-def _saved(figure: Figure, folder: Path, name: str, caption: str) -> Drawn:
-    file = save_figure(figure, folder / "figures" / name)
-    return {"name": name, "file": file.relative_to(folder).as_posix(), "caption": caption}
 
 
 def _unfit(name: str, run: mf.Trajectory) -> str:

@@ -1,6 +1,5 @@
 """A pretrained transformer and an input, analysed stage after stage into a run folder of the kind "model"."""
 
-import contextlib
 import dataclasses
 import hashlib
 import io
@@ -21,7 +20,7 @@ from ..store import disk
 from ..store.errors import FolderError
 from ..store.folder import RunFolder
 from ..store.provenance import provenance
-from .runner import QUIET, Watch, begin, check_free, interruptible, write_results
+from .runner import QUIET, Watch, begin, check_free, holding, interruptible, read_item, write_results
 
 if TYPE_CHECKING:
     from ..models.record import TransformerRecord
@@ -253,19 +252,19 @@ def analyse(asked: Asked, path: str | Path, *, command: str = "", watch: Watch =
     if cut_from is not None:
         watch.say(f"the text has {cut_from} tokens, {asked.name} takes {record.n}: the rest is cut off")
     loading = time.monotonic() - began
-    with interruptible(folder.path), contextlib.closing(_locked(folder)):
+    with interruptible(folder.path), holding(folder):
         begin(folder, _about(asked, model.kind, command, [stage.name for stage in STAGES]))
         if not (folder.path / asked.given.copy).exists():
             with disk.explained(folder.path):
-                disk.write_file(folder.path / asked.given.copy, asked.given.data)
+                folder.put(asked.given.copy, asked.given.data)
         source = {"kind": asked.given.kind, "source": asked.given.source, "cut_from": cut_from}
-        work = Work(record, asked.seed, asked.draws, asked.depth, folder.path, source)
+        work = Work(record, asked.seed, asked.draws, asked.depth, folder, source)
         made = provenance()
         made_by = {name: made[name] for name in ("versions", "commit")}
         spent, total = 0.0, sum(stage.cost for stage in STAGES)
         for stage in STAGES:
             item = read_item(folder, stage.name)
-            if item is None or item["made_by"] != made_by:
+            if item is None or "found" not in item or item["made_by"] != made_by:
 
                 def tell(share: float, words: str = "", stage: Any = stage, spent: float = spent) -> None:
                     watch.stage(words or stage.title, (spent + stage.cost * min(share, 1.0)) / total)
@@ -273,18 +272,12 @@ def analyse(asked: Asked, path: str | Path, *, command: str = "", watch: Watch =
                 tell(0.0)
                 item = work.do(stage, tell) | {"made_by": made_by}
                 with disk.explained(folder.path, "the stages that are done"):
-                    disk.make_folder(folder.path / "items")
-                    disk.write_json(folder.path / "items" / f"{stage.name}.json", item)
+                    folder.put(f"items/{stage.name}.json", item)
             work.found |= item["found"]
             work.items[stage.name] = item
             spent += stage.cost
         write_results(folder, results_of(work, loading))
     return folder
-
-
-def _locked(folder: RunFolder) -> Any:
-    with disk.explained(folder.path):
-        return folder.lock()
 
 
 def _about(asked: Asked, kind: str, command: str, stages: list[str]) -> dict[str, Any]:
@@ -306,15 +299,6 @@ def _about(asked: Asked, kind: str, command: str, stages: list[str]) -> dict[str
         "input": asked.given.copy,
         "items": stages,
     }
-
-
-def read_item(folder: RunFolder, name: str) -> dict[str, Any] | None:
-    """What a stage has found; None if it is not done, or its file cannot be read."""
-    try:
-        item = json.loads((folder.path / "items" / f"{name}.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return item if isinstance(item, dict) and {"found", "made_by", "seconds"} <= item.keys() else None
 
 
 def resume_model(path: str | Path, watch: Watch = QUIET) -> RunFolder:

@@ -5,7 +5,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +12,7 @@ import numpy as np
 
 from .. import _checks as checks
 from ..models.record import TransformerRecord
+from ..store.folder import RunFolder
 
 # The parts of results.json; what a stage could not give is null.
 PARTS = (
@@ -52,7 +52,7 @@ class Work:
     seed: int
     draws: int
     depth: int | None
-    folder: Path
+    folder: RunFolder
     source: Mapping[str, Any]
     found: dict[str, Any] = dataclasses.field(default_factory=dict)
     items: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
@@ -220,7 +220,7 @@ def _figures(work: Work) -> dict[str, Any]:
 
     count = iter(range(len(PICTURES)))
     told = lambda words: work.tell(next(count) / len(PICTURES), words)  # noqa: E731
-    return {"figures": draw_model(so_far(work), work.folder, told)}
+    return {"figures": draw_model(so_far(work), work.folder.put, told)}
 
 
 # Costs are relative, as six layers on 512 tokens have them.

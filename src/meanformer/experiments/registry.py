@@ -37,26 +37,45 @@ def describe(name: str) -> dict[str, Any]:
     }
 
 
-def starting_path(name: str) -> Path:
-    """Where `meanformer init NAME` writes: a new file NAME.toml."""
+def start(name: str, like: str | None = None) -> Path:
+    """Write an experiment file to start from, a new file NAME.toml: one with comments on all options, or one of the
+    library.
+
+    **Returns:** its path.
+    """
     from .. import _checks as checks
 
     path = Path(name)
-    path = path if path.suffix == ".toml" else path.with_name(path.name + ".toml")
-    if path.exists() or not path.parent.is_dir():
+    path = path if path.suffix == ".toml" else path.with_name(path.name + ".toml") if path.name else path
+    text = starting_file(path.stem, like)
+    if not path.stem.isprintable():
+        checks.refuse(
+            "this is no name of an experiment",
+            got=ascii(path.stem),
+            expected="letters that can be printed",
+            remedy="choose another name",
+        )
+    try:
+        with path.open("x", encoding="utf-8") as file:  # new: what is there, even a link that leads nowhere, stays
+            try:
+                file.write(text)
+                file.flush()
+            except OSError:
+                path.unlink()
+                raise
+    except (OSError, ValueError) as error:
+        there = isinstance(error, FileExistsError | IsADirectoryError)
         checks.refuse(
             f"{path} cannot be written",
-            got="a file of that name" if path.exists() else f"no folder {path.parent}",
-            expected="a new file in a folder that exists",
-            remedy="choose another name",
+            got="a file of that name" if there else getattr(error, "strerror", None) or str(error),
+            expected="a new file in a folder that exists, and in which you may write",
+            remedy="choose another name" if there else "choose another place, or make this one writable",
         )
     return path
 
 
 def starting_file(name: str, like: str | None = None) -> str:
-    """The text of an experiment file to start from, which runs as it is: one with comments on all options, or one of
-    the library.
-    """
+    """The text of such a file, which runs as it is."""
     if like is not None:
         from .. import _checks as checks
 

@@ -16,8 +16,8 @@ from .. import _checks as checks
 from ..outcome import Ending
 from ..store import disk
 from ..store.errors import FolderError
-from ..store.folder import RunFolder
-from ..store.journal import Journal
+from ..store.folder import RunFolder, holds_other_things
+from ..store.journal import EVERY, Journal, journal_in
 from ..store.provenance import provenance
 from .build import build
 from .config import Experiment, from_settings
@@ -47,7 +47,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def run_experiment(
-    experiment: Experiment, path: str | Path, *, name: str = "", command: str = "", watch: Watch = QUIET
+    experiment: Experiment, path: str | Path | RunFolder, *, name: str = "", command: str = "", watch: Watch = QUIET
 ) -> RunFolder:
     """Run an experiment into the folder `path`, or go on with it there; with numbers, checks and figures.
 
@@ -55,23 +55,28 @@ def run_experiment(
     """
     from .sweeps import run_sweep
 
-    folder = RunFolder(path)
+    folder = path if isinstance(path, RunFolder) else RunFolder(path)
     record = _record(experiment, name or folder.path.name, command)
     check_free(folder, record["experiment_hash"])
     if folder.exists() and folder.status == "done":
         return folder
     began = time.monotonic()
-    with disk.explained(folder.path):
-        disk.make_folder(folder.path)
-    with interruptible(folder.path):
-        if experiment.kind == "flow":
-            found = _run_one(experiment, folder, record, watch)  # its journal holds the lock
-        else:
-            with contextlib.closing(folder.lock()):
-                run = _run_cases if experiment.kind == "cases" else run_sweep
-                found = run(experiment, folder, record, watch)
+    with interruptible(folder.path), holding(folder):
+        run = {"flow": _run_one, "cases": _run_cases, "sweep": run_sweep}[experiment.kind]
+        found = run(experiment, folder, record, watch)
         write_results(folder, found | {"seconds": time.monotonic() - began})
     return folder
+
+
+@contextlib.contextmanager
+def holding(folder: RunFolder) -> Iterator[None]:
+    """The right to write into a folder, which is made."""
+    with disk.explained(folder.path):
+        folder.hold()
+    try:
+        yield
+    finally:
+        folder.release()
 
 
 def resume(path: str | Path, watch: Watch = QUIET) -> RunFolder:
@@ -99,10 +104,10 @@ def complete(folder: RunFolder, watch: Watch = QUIET) -> None:
     """Go on with a run that was started from Python, whose folder has the call; then numbers, checks and figures."""
     from ..store.codec import decode
 
-    arrays, _ = folder.read_segment(0)
-    call = decode(folder.record["call"], arrays.__getitem__)
-    journal = Journal(folder.path)
-    with interruptible(folder.path, journal):
+    journal = journal_in(folder, EVERY, {})
+    with interruptible(folder.path, journal), holding(folder):
+        arrays, _ = folder.read_segment(0)
+        call = decode(folder.record["call"], arrays.__getitem__)
         if folder.is_final() or call["verb"] == "saved":
             run = mf.load(folder.path)
         else:
@@ -115,7 +120,7 @@ def complete(folder: RunFolder, watch: Watch = QUIET) -> None:
                 safe="the first state alone",
                 remedy="save it again from Python, to another folder",
             )
-        found = _found(run, folder.path, {}, watch, check=True)
+        found = _found(run, folder, {}, watch, check=True)
         write_results(folder, found | {"seconds": run.stats.get("seconds")})
 
 
@@ -149,7 +154,7 @@ def check_free(folder: RunFolder, experiment_hash: str) -> None:
                 expected="the folder of this very experiment, or a new one",
                 remedy="choose another folder with --out, or remove this one (--overwrite does)",
             )
-    elif folder.path.exists() and (not folder.path.is_dir() or _holds_other_things(folder.path)):
+    elif folder.path.exists() and (not folder.path.is_dir() or holds_other_things(folder.path)):
         checks.refuse(
             f"{folder.path} is in the way",
             got="a file" if not folder.path.is_dir() else "a folder with other things in it",
@@ -168,24 +173,18 @@ def free_folder(name: str, experiment: Experiment) -> Path:
     raise AssertionError("numbers do not end")
 
 
-def _holds_other_things(path: Path) -> bool:
-    """Whether a folder has files that a run which was killed at its very beginning does not leave."""
-    ours = {".lock", "manifest.json", "segments", "cases"}
-    return any(entry.name not in ours and not entry.name.endswith(".tmp") for entry in path.iterdir())
-
-
 def _run_one(experiment: Experiment, folder: RunFolder, record: dict[str, Any], watch: Watch) -> dict[str, Any]:
     problem = build(experiment, experiment.folder)
-    journal = Journal(folder.path, every=experiment.save.every, record=record)
+    journal = journal_in(folder, every=experiment.save.every, record=record)
     verb = {"flow": mf.flow, "layers": mf.layers}[problem.verb]
     with flushed(journal):
         run = verb(problem.field, problem.measure, **problem.options, journal=journal, progress=watch.bars)
     figures, diagnostics = experiment.figures, experiment.diagnostics
     options = figures.model_dump() | {"numbers": diagnostics.numbers}
-    return _found(run, folder.path, options, watch, diagnostics.check)
+    return _found(run, folder, options, watch, diagnostics.check)
 
 
-def _found(run: mf.Trajectory, path: Path, options: dict[str, Any], watch: Watch, check: bool) -> dict[str, Any]:
+def _found(run: mf.Trajectory, folder: RunFolder, options: dict[str, Any], watch: Watch, check: bool) -> dict[str, Any]:
     """What a finished run shows: numbers, checks, figures."""
     from .figures import draw
 
@@ -193,7 +192,7 @@ def _found(run: mf.Trajectory, path: Path, options: dict[str, Any], watch: Watch
     numbers = numbers_of(run, options.pop("numbers", None))
     theory = checked(run) if check else None
     names = options.pop("draw", None)
-    drawn = draw(run, names, path, options | {"checked": theory}, lambda words: watch.stage(words, None))
+    drawn = draw(run, names, folder.put, options | {"checked": theory}, lambda words: watch.stage(words, None))
     return {
         "outcome": str(run.outcome),
         "fate": None if run.fate is None else str(run.fate),
@@ -215,14 +214,14 @@ def _run_cases(experiment: Experiment, folder: RunFolder, record: dict[str, Any]
     for number, (name, case) in enumerate(parts):
         watch.stage(name, number / len(parts))
         inner = dataclasses.replace(watch, stage=lambda words, share: None)
-        done = run_experiment(case, folder.path / "cases" / name, name=name, watch=inner)
+        done = run_experiment(case, folder.part("cases", name), name=name, watch=inner)
         results = done.results or {}
         kept = {key: results.get(key) for key in ("outcome", "fate", "summary", "numbers", "checks", "seconds")}
         words = {"title": case.title or name, "formula": case.formula, "caption": case.caption}
         rows.append({"name": name, **words, **kept})
         pictures.append({"run": done.trajectory(), "options": case.figures.model_dump(), **words})
     watch.stage("drawing", None)
-    drawn = [draw_panels(pictures, folder.path, heading=experiment.title, footer=experiment.caption)]
+    drawn = [draw_panels(pictures, folder.put, heading=experiment.title, footer=experiment.caption)]
     return {
         "summary": f"{len(rows)} cases side by side",
         "rows": rows,
@@ -232,7 +231,7 @@ def _run_cases(experiment: Experiment, folder: RunFolder, record: dict[str, Any]
 
 
 def begin(folder: RunFolder, record: dict[str, Any]) -> None:
-    """Make a folder for several runs, if it is not there. The caller holds its lock."""
+    """Make a folder for several runs, if it is not there. The caller holds it."""
     with disk.explained(folder.path):
         if not folder.exists():
             folder.create(provenance() | record | {"hash": record.get("experiment_hash")}, {})
@@ -240,10 +239,19 @@ def begin(folder: RunFolder, record: dict[str, Any]) -> None:
             folder.add_segment({}, {})
 
 
+def read_item(folder: RunFolder, name: str) -> dict[str, Any] | None:
+    """What an item of a paper, or a stage of a model, has found; None if it is not done, or its file is damaged."""
+    try:
+        item = folder.read_json(f"items/{name}.json")
+    except FolderError:
+        return None
+    return item if item is not None and {"made_by", "seconds"} <= item.keys() else None
+
+
 def write_results(folder: RunFolder, found: dict[str, Any]) -> None:
     """Write what was found: a run is done when it has its results."""
     with disk.explained(folder.path, "the run itself: all its states are written"):
-        disk.write_json(folder.path / "results.json", {"status": "done", **found})
+        folder.put("results.json", {"status": "done", **found})
 
 
 @contextlib.contextmanager
@@ -258,24 +266,47 @@ def flushed(journal: Journal) -> Iterator[Journal]:
         journal.close()
 
 
+class _Once:
+    """What a signal does that asks the process to end: an interruption, and nothing more while that is on its way."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def __call__(self, *_: Any) -> None:
+        if not self.came:
+            self.came = True
+            raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _asked_once() -> Iterator[None]:
+    """Let Ctrl-C, the wish of the system to end the process, and a terminal that closes interrupt once, however often
+    they come: what is done is written first. What is ignored, as in a process in the background, stays ignored.
+    """
+    inside = isinstance(signal.getsignal(signal.SIGINT), _Once) or isinstance(signal.getsignal(signal.SIGTERM), _Once)
+    if inside or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in disk.ENDINGS}
+    heeded = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    once = _Once()
+    for number in heeded:
+        signal.signal(number, once)
+    try:
+        yield
+    finally:
+        for number, handler in heeded.items():
+            signal.signal(number, handler)
+
+
 @contextlib.contextmanager
 def interruptible(path: Path, journal: Journal | None = None) -> Iterator[None]:
-    """Ctrl-C, and the wish of the system to end the process, as `Interrupted`."""
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM) if main else None
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    if main:
-        signal.signal(signal.SIGTERM, stop)
-    try:
-        with flushed(journal) if journal is not None else contextlib.nullcontext():
-            yield
-    except Interrupted as inner:  # of a case: the whole is what goes on
-        raise Interrupted(path) from inner
-    except KeyboardInterrupt as error:
-        raise Interrupted(path) from error
-    finally:
-        if main:
-            signal.signal(signal.SIGTERM, before)
+    """Whatever asks the process to end, as `Interrupted`."""
+    with _asked_once():
+        try:
+            with flushed(journal) if journal is not None else contextlib.nullcontext():
+                yield
+        except Interrupted as inner:  # of a case: the whole is what goes on
+            raise Interrupted(path) from inner
+        except KeyboardInterrupt as error:
+            raise Interrupted(path) from error

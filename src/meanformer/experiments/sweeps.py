@@ -4,8 +4,8 @@ A task is one run. Its numbers are kept as soon as it is done; a long task keeps
 on where it stopped.
 """
 
+import contextlib
 import math
-import shutil
 import time
 import traceback
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from .. import _checks as checks
 from ..store import disk
 from ..store.errors import FolderError
 from ..store.folder import RunFolder
-from ..store.journal import EVERY, Journal
+from ..store.journal import EVERY, journal_in
 from ..store.table import add_rows, results_of
 from .build import build
 from .config import Experiment, from_settings
@@ -44,7 +44,7 @@ def run_sweep(experiment: Experiment, folder: RunFolder, record: dict[str, Any],
     fresh: list[dict[str, Any]] = []
     written = time.monotonic()
     try:
-        for done, row in enumerate(_results(experiment, axes, left, folder.path, workers), start=len(rows) + 1):
+        for done, row in enumerate(_results(experiment, axes, left, folder, workers), start=len(rows) + 1):
             fresh.append(row)
             watch.stage(f"{done} of {count} runs", done / count)
             if time.monotonic() - written > EVERY:
@@ -58,7 +58,7 @@ def run_sweep(experiment: Experiment, folder: RunFolder, record: dict[str, Any],
     table = folder.table()
     watch.stage("figures", None)
     drawn = draw_sweep(
-        table, experiment.figures.draw, folder.path, experiment.sweep.numbers, lambda words: watch.stage(words, None)
+        table, experiment.figures.draw, folder.put, experiment.sweep.numbers, lambda words: watch.stage(words, None)
     )
     computing = sum(row["seconds"] for row in rows.values())
     summary = f"{count} runs over {', '.join(f'{key} ({len(v)})' for key, v in axes.items())}"
@@ -78,7 +78,10 @@ def _keep(folder: RunFolder, rows: list[dict[str, Any]], states: bool) -> list[d
                 add_rows(folder, rows)
             if not states:
                 for row in rows:
-                    shutil.rmtree(_folder(folder.path, row["task"]), ignore_errors=True)
+                    task = folder.part("tasks", _name(row["task"]))
+                    with contextlib.suppress(OSError, FolderError):
+                        if task.path.exists():
+                            task.remove()
     return []
 
 
@@ -92,32 +95,35 @@ def _values(axes: dict[str, list[Any]], task: int) -> dict[str, Any]:
 
 
 def _results(
-    experiment: Experiment, axes: dict[str, list[Any]], tasks: list[int], path: Path, workers: int
+    experiment: Experiment, axes: dict[str, list[Any]], tasks: list[int], folder: RunFolder, workers: int
 ) -> Iterator[dict[str, Any]]:
     """The results of the tasks, as they are done."""
     if workers == 1:
         for task in tasks:
-            yield _run_task(experiment, task, _values(axes, task), path)
+            yield _run_task(experiment, task, _values(axes, task), folder.part("tasks", _name(task)))
         return
+    mark = folder.part("tasks", "").inside
     numbered = ((task, _values(axes, task)) for task in tasks)
-    yield from in_pool(_work, numbered, workers, _start, experiment.settings(), str(experiment.folder), str(path))
+    yield from in_pool(
+        _work, numbered, workers, _start, experiment.settings(), str(experiment.folder), str(folder.path), mark
+    )
 
 
-_here: tuple[Experiment, Path]
+_here: tuple[Experiment, Path, str]
 
 
-def _start(settings: dict[str, Any], base: str, path: str) -> None:
-    """Give a process its experiment."""
+def _start(settings: dict[str, Any], base: str, path: str, mark: str) -> None:
+    """Give a process its experiment, and the folder of the sweep with its mark."""
     global _here
-    _here = from_settings(settings, "the sweep", Path(base)), Path(path)
+    _here = from_settings(settings, "the sweep", Path(base)), Path(path), mark
 
 
 def _work(task: int, values: dict[str, Any]) -> dict[str, Any]:
-    experiment, path = _here
-    return _run_task(experiment, task, values, path)
+    experiment, path, mark = _here
+    return _run_task(experiment, task, values, RunFolder(path / "tasks" / _name(task), inside=mark))
 
 
-def _run_task(experiment: Experiment, task: int, values: dict[str, Any], path: Path) -> dict[str, Any]:
+def _run_task(experiment: Experiment, task: int, values: dict[str, Any], folder: RunFolder) -> dict[str, Any]:
     """One run, and its numbers; what fails is told, and does not end the sweep."""
     assert experiment.sweep is not None
     started = time.monotonic()
@@ -125,7 +131,7 @@ def _run_task(experiment: Experiment, task: int, values: dict[str, Any], path: P
         one = experiment.task(values)
         problem = build(one, one.folder)
         keep = experiment.sweep.keep
-        journal = Journal(_folder(path, task), every=one.save.every, record={"values": values}, late=not keep)
+        journal = journal_in(folder, every=one.save.every, record={"values": values}, late=not keep)
         verb = {"flow": mf.flow, "layers": mf.layers}[problem.verb]
         began = time.monotonic()
         try:
@@ -146,5 +152,5 @@ def _run_task(experiment: Experiment, task: int, values: dict[str, Any], path: P
         return {"task": task, "error": traceback.format_exc(limit=-3), "seconds": time.monotonic() - started}
 
 
-def _folder(path: Path, task: int) -> Path:
-    return path / "tasks" / f"{task:06d}"
+def _name(task: int) -> str:
+    return f"{task:06d}"

@@ -1,6 +1,7 @@
 """Figures as files for pages: SVG that looks the same everywhere, or crisp PNG where SVG would be large."""
 
-from pathlib import Path
+import io
+from collections.abc import Callable
 from typing import Any
 
 import matplotlib as mpl
@@ -18,32 +19,37 @@ MOST_POINTS = 30_000
 CRISP = 2 * 96
 
 
-def save_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure to `path` with the suffix `.svg`, or `.png` where the SVG would be large.
+# Takes the name of a file, relative to a folder, and its bytes.
+Keep = Callable[[str, bytes], Any]
+
+
+def figure_file(figure: Figure, name: str) -> tuple[str, bytes]:
+    """A figure as a file: `name` with the suffix `.svg`, or `.png` where the SVG would be large, and its bytes.
 
     Letters are outlines: no fonts are needed, and the same figure gives the same bytes.
-
-    **Returns:** the path with its suffix.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    svg, png = (path.with_name(f"{path.name}{suffix}") for suffix in (".svg", ".png"))
-    for old in (svg, png):
-        old.unlink(missing_ok=True)
     settings: dict[Any, Any] = {"svg.fonttype": "path", "svg.hashsalt": "meanformer"}
     with style.style(), mpl.rc_context(settings):
-        if _points(figure) <= MOST_POINTS and _write_svg(figure, svg) <= MOST_BYTES:
-            return svg
+        if _points(figure) <= MOST_POINTS and len(svg := _svg(figure)) <= MOST_BYTES:
+            return f"{name}.svg", svg
         for ax in (ax for ax in figure.axes if ax.name != "3d"):  # where matplotlib cannot
             for artist in (*ax.collections, *ax.lines):
                 artist.set_rasterized(True)
-        if _write_svg(figure, svg) <= MOST_BYTES:
-            return svg
-        svg.unlink()
-        figure.savefig(png, dpi=CRISP)
+        if len(svg := _svg(figure)) <= MOST_BYTES:
+            return f"{name}.svg", svg
+        png = io.BytesIO()
+        figure.savefig(png, dpi=CRISP, format="png")
+    few = io.BytesIO()
     with Image.open(png) as image:  # 256 colours are enough for our figures, and a third of the bytes
-        few = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    few.save(png, optimize=True)
-    return png
+        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(few, "PNG", optimize=True)
+    return f"{name}.png", few.getvalue()
+
+
+def keep_figure(figure: Figure, keep: Keep, name: str, caption: str) -> dict[str, str]:
+    """Give a figure to `keep`, as a file in `figures`; its "name", "file" and "caption"."""
+    file, data = figure_file(figure, f"figures/{name}")
+    keep(file, data)
+    return {"name": name, "file": file, "caption": caption}
 
 
 def _points(figure: Figure) -> int:
@@ -52,7 +58,7 @@ def _points(figure: Figure) -> int:
     return sum(np.shape(path.vertices)[0] for path in paths)
 
 
-def _write_svg(figure: Figure, path: Path) -> int:
-    """Write it, and tell its size in bytes."""
-    figure.savefig(path, dpi=CRISP, metadata={"Date": None, "Creator": "meanformer"})
-    return path.stat().st_size
+def _svg(figure: Figure) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, dpi=CRISP, format="svg", metadata={"Date": None, "Creator": "meanformer"})
+    return file.getvalue()

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from .depth import CURVES, DEEP, Drawing, plot_curve, plot_deep, plot_fates, plot_spectrum
-from .export import save_figure
+from .export import Keep, keep_figure
 from .heads import (
     plot_closure_heads,
     plot_closure_layers,
@@ -36,9 +35,9 @@ PICTURES: dict[str, Callable[[Mapping[str, Any]], Drawing | None]] = {
 
 
 def draw_model(
-    results: Mapping[str, Any], folder: Path, say: Callable[[str], None] | None = None
+    results: Mapping[str, Any], keep: Keep, say: Callable[[str], None] | None = None
 ) -> list[dict[str, str]]:
-    """Draw what `results` has numbers for into `folder/figures`; `say` is told what is being drawn.
+    """Draw what `results` has numbers for; `keep` takes each file, in `figures`, and `say` is told what is being drawn.
 
     **Returns:** for each figure its "name", "file" (relative to the folder) and "caption".
     """
@@ -49,6 +48,5 @@ def draw_model(
             if say is not None:
                 say(f"drawing {name}")
             figure, caption = drawn
-            file = save_figure(figure, folder / "figures" / name)
-            found.append({"name": name, "file": file.relative_to(folder).as_posix(), "caption": caption})
+            found.append(keep_figure(figure, keep, name, caption))
     return found

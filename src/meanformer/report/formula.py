@@ -21,6 +21,8 @@ SCALE = 1.12
 UNITS = 1000
 # Characters (not escaped) between two dollars; a dollar after a backslash is a dollar.
 _PARTS = re.compile(r"(?<!\\)\$((?:[^$\\]|\\.)+?)(?<!\\)\$")
+# Signs that turn the direction of writing, so that what is read is not what is there, are written out.
+_TURNS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 _COMMANDS = {Outline.MOVETO: "M", Outline.LINETO: "L", Outline.CURVE3: "Q", Outline.CURVE4: "C", Outline.CLOSEPOLY: "Z"}
 
 
@@ -80,8 +82,9 @@ def _formula_or_code(tex: str) -> str:
 
 
 def _words(text: str) -> str:
-    escaped = html.escape(text.replace(r"\$", "$"))
-    linked = re.sub(r"https://arxiv\.org/[\w./-]*\w", r'<a href="\g<0>" rel="noopener">\g<0></a>', escaped)
+    escaped = html.escape(text.replace(r"\$", "$")).translate(_TURNS)
+    link = r'<a href="\g<0>" rel="noopener">\g<0></a>'
+    linked = re.sub(r"https://arxiv\.org/[\w./-]*\w", link, escaped, flags=re.ASCII)
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", linked)
 
 

@@ -2,12 +2,14 @@
 
 import html
 import json
+import shlex
 from collections.abc import Mapping
-from importlib import resources
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..plots.models import draw_model
+from ..store.folder import RunFolder
 from .model_parts import (
     COLUMNS,
     Figures,
@@ -20,9 +22,10 @@ from .model_parts import (
     add_heads,
     code_text,
 )
-from .page import Markup, Page, Section, cell, number_text
+from .page import Markup, Page, Section, cell, number_text, own_file, own_script, plain_text
+from .pictures import Pictures
 from .run import _add_citations, _add_settings, _foot, read, write
-from .sentences import about_result, of, plain_text
+from .sentences import about_result, of
 from .tokenmap import moving_map
 
 NUMBERS = {
@@ -58,19 +61,20 @@ def model_page(folder: Path, record: Mapping[str, Any], results: Results | None)
     name = plain_text(record.get("name") or "model")
     page = Page(title, plain_text((results or {}).get("summary") or ""), f"meanformer · model · {name}", _foot(record))
     first = page.section("Result")
-    first.add(f"<style>\n{_own('model.css')}</style>")
+    first.add(f"<style>\n{own_file('model.css')}</style>")
     first.text(*str(record.get("about") or "").split("\n\n"))
     if results is None:
         _add_unfinished(first, folder, record)
     else:
-        listed = results.get("figures") or draw_model(results, folder)
-        figures = {str(one.get("name")): (folder / str(one["file"]), str(one.get("caption") or "")) for one in listed}
+        listed = results.get("figures") or draw_model(results, RunFolder(folder).put_beside)
+        figure = Pictures(folder).figure
+        figures = {one.get("name") or "": partial(figure, one["file"], one.get("caption") or "") for one in listed}
         _add_parts(page, first, results, figures)
     _add_settings(page.section("Settings"), record)
     _add_again(page.section("Do it again"), folder, record)
     last = page.section("Cite")
     _add_citations(last, record, results)
-    last.add(f"<script>\n{_own('sorting.js')}</script>")
+    last.add(own_script("sorting.js"))
     return page
 
 
@@ -137,7 +141,7 @@ def _add_map(section: Section, results: Results, figures: Figures) -> None:
     if moving is not None:
         section.add(moving)
     if "map" in figures:
-        section.details("Layers side by side").figure(*figures["map"], whole=True)
+        section.details("Layers side by side").add(figures["map"](whole=True))
 
 
 def _add_model(section: Section, results: Results, figures: Figures) -> None:
@@ -176,7 +180,7 @@ def _layers(model: Mapping[str, Any]) -> str:
 def _add_unfinished(section: Section, folder: Path, record: Mapping[str, Any]) -> None:
     done, planned = len(list((folder / "items").glob("[!.]*.json"))), len(record.get("items") or [])
     stages = f" ({done} of {planned} stages are complete)" if planned else ""
-    place = plain_text(folder)
+    place = plain_text(shlex.quote(str(folder)))
     section.note(
         f"This analysis is not finished{stages}. What is complete is safe in the folder; `meanformer resume {place}` "
         f"goes on where it stopped, and `meanformer report {place}` writes this page again.",
@@ -211,7 +215,3 @@ def _loading(file: Path, asked: Mapping[str, Any]) -> str:
 model = mf.models.load({model}, dtype={dtype})
 record = model.record({given})
 mf.average_cosine(record.state(record.depth))"""
-
-
-def _own(name: str) -> str:
-    return (resources.files("meanformer.report") / name).read_text(encoding="utf-8")

@@ -1,17 +1,17 @@
 """The parts of a model's report: its curves, the closure, heads, attention, frozen layers, and the depth beyond."""
 
 import html
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..plots.tokenmap import shown
-from .page import Block, Markup, Section, number_text
-from .sentences import CLOSURES, about_depth, plain_text
+from .page import Block, Markup, Section, number_text, plain_text
+from .sentences import CLOSURES, about_depth
 from .tokenmap import short
 
 Results = Mapping[str, Any]
-Figures = Mapping[str, tuple[Path, str]]
+Figures = Mapping[str, Callable[..., Markup]]
+"""The pictures by name, to be put into the page where they belong; `whole=True` takes the full width."""
 
 COLUMNS = {
     "average_cosine": "average cosine",
@@ -123,7 +123,7 @@ def add_heads(section: Section, results: Results, figures: Figures) -> None:
             r"fact about training: with keys of dimension $k\leq d/2$ it is so for almost all matrices (Sylvester's "
             "law). The sizes of the eigenvalues are what differs."
         )
-    section.beside(words, [figures["symmetry"]] if "symmetry" in figures else [])
+    section.beside(words, [figures["symmetry"]()] if "symmetry" in figures else [])
     _add_figures(section, figures, ["ov"])
     inner = section.details(f"All {len(heads)} heads")
     names = {"positive_share": "positive share", "symmetry": "symmetry", "logit_scale": "scale of logits"}
@@ -188,7 +188,7 @@ def add_fates(section: Section, results: Results, figures: Figures) -> None:
         f"growth is that of the trace of the covariance at the start, per {'unit of time' if pre else 'layer'}; the "
         "rank is how many directions are left at the end."
     )
-    section.beside(words, [figures["fates"]] if "fates" in figures else [])
+    section.beside(words, [figures["fates"]()] if "fates" in figures else [])
     told = [(f.get("layer"), plain_text(f["words"])) for f in fates if f.get("words")]
     if told:
         section.details("In words").table(("layer", ""), told)
@@ -229,7 +229,7 @@ def _add_sortable(block: Block, headings: Sequence[str], rows: Sequence[Sequence
 
 
 def _add_figures(section: Section, figures: Figures, names: Sequence[str]) -> None:
-    found = [(*figures[name], name == "ov") for name in names if name in figures]
+    found = [figures[name](whole=name == "ov") for name in names if name in figures]
     if found:
         section.figures(found)
 

@@ -1,6 +1,8 @@
 """A page: one HTML file with everything in it, and no network. Runs, sweeps and reproductions build theirs from it."""
 
 import base64
+import functools
+import hashlib
 import html
 import math
 import re
@@ -8,25 +10,18 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from .formula import formula, inline
 
 # A sign and a word for each verdict: colours only repeat what these say.
 VERDICTS = {"holds": "✓", "fails": "✗", "undecided": "?", "misleads": "!", "no claim": "–"}
-_MEDIA = {
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".gif": "image/gif",
-    ".mp4": "video/mp4",
-}
-# The browser itself refuses whatever is not in the file.
+# The browser itself refuses whatever is not in the file, and every script that is not one of ours.
 _POLICY = (
-    "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; script-src {scripts}; "
     "base-uri 'none'; form-action 'none'"
 )
+_SCRIPTS = ("page.js", "sorting.js", "tokenmap.js")
 # A table with more rows than this may be cut between two pages of paper.
 LONG_TABLE = 18
 # One with more columns than this is set small on paper.
@@ -65,6 +60,11 @@ def number_text(value: Any, digits: int = 4) -> str:
         leading, power = text.split("e")
         text = f"{leading} × 10{str(int(power)).translate(_RAISED)}"
     return text.replace("-", "−")
+
+
+def plain_text(text: Any) -> str:
+    r"""A text of others for a sentence of ours: its dollars and backticks are no formulas and no code."""
+    return str(text).replace("\\$", "$").replace("$", "\\$").replace("`", "'")
 
 
 def cell(value: Any, digits: int = 4) -> str:
@@ -136,18 +136,13 @@ class Block:
             f"<tbody>{body}</tbody></table></div>"
         )
 
-    def figure(self, file: Path, caption: str, whole: bool = False) -> None:
-        """A picture or a film from a file, put into the page; `whole` takes the full width."""
-        self.add(figure(file, caption, whole))
+    def figures(self, figures: Iterable[Markup]) -> None:
+        """Pictures side by side where there is room."""
+        self.add(f'<div class="figures">{"".join(figures)}</div>')
 
-    def figures(self, files: Iterable[tuple[Path, str, bool]]) -> None:
-        """Pictures side by side where there is room: file, caption, whether it takes the full width."""
-        self.add(f'<div class="figures">{"".join(figure(*one) for one in files)}</div>')
-
-    def beside(self, text: "Block", files: Sequence[tuple[Path, str]]) -> None:
+    def beside(self, text: "Block", figures: Iterable[Markup]) -> None:
         """A block with pictures to its right, where there is room."""
-        pictures = "".join(figure(file, caption) for file, caption in files)
-        self.add(f'<div class="beside"><div>{text.html()}</div><div>{pictures}</div></div>')
+        self.add(f'<div class="beside"><div>{text.html()}</div><div>{"".join(figures)}</div></div>')
 
     def code(self, text: str) -> None:
         """Text to copy."""
@@ -222,21 +217,19 @@ class Page:
 
     def html(self) -> str:
         """The whole file."""
-        here = resources.files("meanformer.report")
-        look, behaviour = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
         subtitle = f'<p class="subtitle">{inline(self.subtitle)}</p>' if self.subtitle else ""
         return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{policy()}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="generator" content="meanformer">
-<title>{html.escape(_bare(self.title))}</title>
+<title>{html.escape(bare(self.title))}</title>
+<meta name="referrer" content="no-referrer">
 <style>
-{look}</style>
-<script>
-{behaviour}</script>
+{own_file("page.css")}</style>
+{own_script("page.js")}
 </head>
 <body>
 <div class="page">
@@ -257,19 +250,26 @@ class Page:
 """
 
 
-def figure(file: Path, caption: str, whole: bool = False) -> str:
-    """The HTML of a picture or a film, its data inside."""
-    words = f"<figcaption>{inline(caption)}</figcaption>" if caption else ""
-    kind = _MEDIA.get(file.suffix.lower())
-    if kind is None or not file.is_file():
-        return f"<figure><p>The file {html.escape(file.name)} is not in the folder.</p>{words}</figure>"
-    source = f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
-    alt = html.escape(_bare(caption) or file.stem)
-    if kind.startswith("video"):
-        media = f'<video controls loop muted autoplay playsinline src="{source}" aria-label="{alt}"></video>'
-    else:
-        media = f'<img src="{source}" alt="{alt}">'
-    return f'<figure class="{"whole" if whole else ""}"><div class="paper">{media}</div>{words}</figure>'
+def own_file(name: str) -> str:
+    """The text of a file of this package."""
+    return (resources.files("meanformer.report") / name).read_text(encoding="utf-8")
+
+
+def own_script(name: str) -> Markup:
+    """One of our scripts; the policy of the page allows these alone."""
+    assert name in _SCRIPTS
+    return Markup(f"<script>{_script(name)}</script>")
+
+
+def _script(name: str) -> str:
+    return f"\n{own_file(name)}"
+
+
+@functools.cache
+def policy() -> str:
+    """What a browser may do with a page: nothing but show what is in it, and run our scripts, known by their hashes."""
+    digests = [hashlib.sha256(_script(name).encode()).digest() for name in _SCRIPTS]
+    return _POLICY.format(scripts=" ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests))
 
 
 def _entry(section: Section) -> str:
@@ -279,14 +279,14 @@ def _entry(section: Section) -> str:
 
 def _anchor(title: str, used: set[str]) -> str:
     """A name for links: letters, digits and hyphens, different from the others."""
-    plain = unicodedata.normalize("NFKD", _bare(title)).encode("ascii", "ignore").decode().lower()
+    plain = unicodedata.normalize("NFKD", bare(title)).encode("ascii", "ignore").decode().lower()
     stem = re.sub(r"[^a-z0-9]+", "-", plain).strip("-") or "section"
     name = next(n for n in (stem, *(f"{stem}-{k}" for k in range(2, 10_000))) if n not in used)
     used.add(name)
     return name
 
 
-def _bare(text: str) -> str:
+def bare(text: str) -> str:
     """A text without the marks of formulas and code."""
     return text.replace("$", "").replace("`", "")
 

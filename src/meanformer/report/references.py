@@ -141,14 +141,14 @@ def cite(record: Mapping[str, Any]) -> list[str]:
 
     Keys that an experiment cites and that are not known here are kept, for others to look up.
     """
-    found = ["meanformer", "castin2025", *record.get("cites", [])]
+    found = ["meanformer", "castin2025", *(record.get("cites") or [])]
     experiment = record.get("experiment") or {}
     found += [_OF_KIND[kind] for kind in kinds(experiment) if kind in _OF_KIND]
     if any(_on_sphere(part) for part in _tables(experiment)):
         found.append("geshkovski2024")
     used = {"jax": "jax", "equinox": "equinox", "diffrax": "diffrax"}
-    found += [key for package, key in used.items() if package in record.get("versions", {})]
-    if any(" W_" in f" {claim}" for claim in record.get("claims", [])):
+    found += [key for package, key in used.items() if package in (record.get("versions") or {})]
+    if any(" W_" in f" {claim}" for claim in (record.get("claims") or [])):
         found.append("pot")
     return list(dict.fromkeys(found))
 

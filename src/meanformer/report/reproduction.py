@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .page import VERDICTS, Markup, Page, Section, cell, verdict
+from .pictures import Pictures
 from .run import write
 
 _MEANINGS = {
@@ -51,9 +52,9 @@ def reproduction_page(paper: Mapping[str, Any], items: Sequence[Mapping[str, Any
     tiles.append(("time", _duration(seconds), ""))
     summary.tiles(tiles)
     _add_table(page.section("All claims"), items)
-    parts = page.section("Items")
+    parts, pictures = page.section("Items"), Pictures(folder)
     for item in items:
-        _add_item(parts.section(f"{item['id']}. {item.get('title', '')}"), item, folder)
+        _add_item(parts.section(f"{item['id']}. {item.get('title', '')}"), item, pictures)
     _add_reproduce(page.section("Do it again"), paper)
     cite = page.section("Cite")
     cite.code(str(paper.get("bibtex") or ""))
@@ -82,7 +83,7 @@ def _aligned(value: Any) -> Any:
     return Markup(cell(value, 6)) if isinstance(value, float) else value
 
 
-def _add_item(section: Section, item: Mapping[str, Any], folder: Path) -> None:
+def _add_item(section: Section, item: Mapping[str, Any], pictures: Pictures) -> None:
     section.text(str(item.get("setting") or ""))
     rows = [_cells(row) for row in item.get("rows") or ()]
     if rows:
@@ -90,7 +91,7 @@ def _add_item(section: Section, item: Mapping[str, Any], folder: Path) -> None:
     figures = item.get("figures") or ()
     if figures:
         one = len(figures) == 1
-        section.figures((folder / f["file"], str(f.get("caption") or ""), one) for f in figures)
+        section.figures(pictures.figure(f["file"], f.get("caption") or "", one) for f in figures)
     section.text(*(str(remark) for remark in item.get("remarks") or ()))
     if item.get("seconds") is not None:
         section.text(f"Computed in {_duration(float(item['seconds']))}.")

@@ -2,15 +2,18 @@
 
 import json
 import math
-import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..experiments.contents import read
 from ..experiments.names import NUMBERS
+from ..store.folder import RunFolder
 from . import references, words
-from .page import Block, Page, Section, number_text, verdict
+from .page import Block, Page, Section, number_text, plain_text, verdict
+from .pictures import Pictures
 
 # What a reader looks at first, if it is there.
 TILES = (
@@ -51,35 +54,8 @@ def write_report(folder: str | Path) -> Path:
 
 def write(page: Page, path: Path) -> Path:
     """Write a page; whoever reads the old one meanwhile reads it whole."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(page.html(), encoding="utf-8")
-    scratch.replace(path)
+    RunFolder(path.parent).put_beside(path.name, page.html().encode())
     return path
-
-
-def read(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """`run.json` and `results.json`, the latter None if the run is not finished."""
-    record, results = (_read(folder / name) for name in ("run.json", "results.json"))
-    if record is None:
-        from .. import _checks as checks
-
-        why = "whose run.json cannot be read" if (folder / "run.json").exists() else "without a run.json"
-        checks.refuse(
-            "this is not a run folder",
-            got=f"{folder}, {why}",
-            expected="a folder that `meanformer run` wrote",
-            remedy="meanformer run clusters --out runs/clusters makes one",
-        )
-    return record, results
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """The table in a JSON file; None if there is none."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def run_page(folder: Path, record: Mapping[str, Any], results: Mapping[str, Any] | None) -> Page:
@@ -90,18 +66,18 @@ def run_page(folder: Path, record: Mapping[str, Any], results: Mapping[str, Any]
     figures = (results or {}).get("figures") or []
     theory = [one for one in figures if one.get("name") == "claims"]
     films = _films(folder, results) if record.get("kind") == "cases" else []
-    pictures = [one for one in figures if one.get("name") != "claims"] + films
+    shown, pictures = [one for one in figures if one.get("name") != "claims"] + films, Pictures(folder)
     _add_summary(page.section("Result"), folder, record, results)
-    if pictures:
-        _add_figures(page.section("Pictures"), folder, pictures)
+    if shown:
+        _add_figures(page.section("Pictures"), pictures, shown)
     if experiment:
         _add_setting(page.section("What was run"), record, experiment)
     if results and results.get("checks"):
         section = page.section("The theory")
         add_checks(section, results["checks"])
-        _add_figures(section, folder, theory)
+        _add_figures(section, pictures, theory)
     if record.get("kind") == "cases":
-        _add_cases(page.section("The cases"), folder, results)
+        _add_cases(page.section("The cases"), folder, pictures, results)
     if results and results.get("numbers"):
         _add_numbers(page.section("All numbers"), results["numbers"])
     _add_settings(page.section("Settings"), record)
@@ -113,11 +89,11 @@ def run_page(folder: Path, record: Mapping[str, Any], results: Mapping[str, Any]
 def _add_summary(section: Section, folder: Path, record: Mapping[str, Any], results: Mapping[str, Any] | None) -> None:
     section.text(*str(record.get("about") or "").split("\n\n"))
     if results is None:
-        done = _segments(folder)
+        done, place = _segments(folder), plain_text(shlex.quote(str(folder)))
         section.note(
             f"This run is not finished{done}. What is complete is safe in the folder; "
-            f"`meanformer resume {folder}` goes on where it stopped, and `meanformer report {folder}` writes this "
-            "page again.",
+            f"`meanformer resume {place}` goes on where it stopped, and `meanformer report {place}` writes this page "
+            "again.",
             "warn",
         )
         return
@@ -188,11 +164,11 @@ def _axis(values: Any) -> tuple[int, str]:
     return len(listed), ", ".join(listed) if len(listed) <= 8 else f"{listed[0]}, {listed[1]}, …, {listed[-1]}"
 
 
-def _add_figures(section: Section, folder: Path, figures: list[dict[str, Any]]) -> None:
+def _add_figures(section: Section, pictures: Pictures, figures: list[dict[str, Any]]) -> None:
     if not figures:
         return
     section.figures(
-        (folder / one["file"], str(one.get("caption") or ""), str(one.get("name")).split("-")[0] in WIDE)
+        pictures.figure(one["file"], one.get("caption") or "", (one.get("name") or "").split("-")[0] in WIDE)
         for one in figures
     )
 
@@ -220,7 +196,7 @@ def _bounded(checks: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     return [check for check in checks or [] if check.get("holds") is not None and check.get("bound") is not None]
 
 
-def _add_cases(section: Section, folder: Path, results: Mapping[str, Any] | None) -> None:
+def _add_cases(section: Section, folder: Path, pictures: Pictures, results: Mapping[str, Any] | None) -> None:
     """A table of all cases, and a short section each."""
     rows = (results or {}).get("rows") or []
     if rows:
@@ -228,7 +204,10 @@ def _add_cases(section: Section, folder: Path, results: Mapping[str, Any] | None
         _add_rows(section.details("All numbers of all cases"), rows, list(NUMBERS))
     for inner in _case_folders(folder, results):
         record, outcome = read(inner)
-        _add_case(section.section(record.get("title") or inner.name), inner, record, outcome)
+        part = section.section(record.get("title") or inner.name)
+        _add_case(
+            part, pictures, record, outcome, [_of_case(inner, one) for one in (outcome or {}).get("figures") or []]
+        )
 
 
 def _case_folders(folder: Path, results: Mapping[str, Any] | None) -> list[Path]:
@@ -236,7 +215,14 @@ def _case_folders(folder: Path, results: Mapping[str, Any] | None) -> list[Path]
     cases = folder / "cases"
     listed = [row["name"] for row in (results or {}).get("rows") or []]
     listed += sorted(path.name for path in cases.glob("[!.]*/") if path.name not in listed)
-    return [cases / name for name in listed[:MOST_SECTIONS] if (cases / name / "run.json").is_file()]
+    found = [cases / name for name in listed[:MOST_SECTIONS]]
+    # A case is in the folder of all: links lead elsewhere.
+    return [path for path in found if (path / "run.json").is_file() and path.resolve().parent == cases.resolve()]
+
+
+def _of_case(inner: Path, one: Mapping[str, Any]) -> dict[str, Any]:
+    """A figure of a case, seen from the folder of all."""
+    return {**one, "file": f"cases/{inner.name}/{one['file']}"}
 
 
 def _films(folder: Path, results: Mapping[str, Any] | None) -> list[dict[str, Any]]:
@@ -247,7 +233,7 @@ def _films(folder: Path, results: Mapping[str, Any] | None) -> list[dict[str, An
         for one in (found or {}).get("figures") or []:
             if one.get("name") == FILM:
                 caption = f"{record.get('title') or inner.name}: {one.get('caption') or 'a film'}"
-                films.append(one | {"file": f"cases/{inner.name}/{one['file']}", "caption": caption})
+                films.append(_of_case(inner, one) | {"caption": caption})
     return films
 
 
@@ -262,7 +248,13 @@ def _add_rows(block: Block, rows: list[dict[str, Any]], names: list[str]) -> Non
     block.table(("case", *(_label(name) for name in names)), cells)
 
 
-def _add_case(section: Section, folder: Path, record: Mapping[str, Any], results: Mapping[str, Any] | None) -> None:
+def _add_case(
+    section: Section,
+    pictures: Pictures,
+    record: Mapping[str, Any],
+    results: Mapping[str, Any] | None,
+    drawn: list[dict[str, Any]],
+) -> None:
     """One case in short: its words beside its picture, if it has one."""
     text, experiment = Block(), record.get("experiment") or {}
     text.text(str(record.get("about") or ""))
@@ -281,9 +273,9 @@ def _add_case(section: Section, folder: Path, record: Mapping[str, Any], results
             text.badges([verdict("fails" if broken else "holds")])
             add_checks(text.details(f"{len(bounded)} bounds of the theory, {len(broken)} violated"), checks)
     # The film of a case is among the pictures of all.
-    figures = [one for one in (results or {}).get("figures") or [] if one.get("name") != FILM]
-    section.beside(text, [(folder / one["file"], str(one.get("caption") or "")) for one in figures[:1]])
-    _add_figures(section, folder, figures[1:])
+    figures = [one for one in drawn if one.get("name") != FILM]
+    section.beside(text, [pictures.figure(one["file"], one.get("caption") or "") for one in figures[:1]])
+    _add_figures(section, pictures, figures[1:])
 
 
 def _add_numbers(section: Section, numbers: Mapping[str, Any]) -> None:
@@ -320,10 +312,10 @@ def _add_reproduce(section: Section, folder: Path, record: Mapping[str, Any]) ->
 def _loading(folder: Path, kind: str) -> str:
     path = folder.as_posix()
     if kind == "sweep":
-        return f'table = mf.load_table("{path}")  # an xarray.Dataset'
+        return f"table = mf.load_table({json.dumps(path)})  # an xarray.Dataset"
     if kind == "cases":
-        return f'run = mf.load("{path}/cases/NAME")'
-    return f'run = mf.load("{path}")'
+        return f"run = mf.load({json.dumps(f'{path}/cases/NAME')})"
+    return f"run = mf.load({json.dumps(path)})"
 
 
 def _add_citations(section: Section, record: Mapping[str, Any], results: Mapping[str, Any] | None) -> None:
@@ -354,9 +346,7 @@ def _value(value: Any) -> Any:
 
 
 def _segments(folder: Path) -> str:
-    listed = _read(folder / "manifest.json") or {}
-    segments = listed.get("segments")
-    return f" ({len(segments)} segments are complete)" if isinstance(segments, list | dict) else ""
+    return f" ({len(RunFolder(folder).manifest)} segments are complete)"
 
 
 def _foot(record: Mapping[str, Any]) -> str:

@@ -17,11 +17,6 @@ CLOSURES = {
 }
 
 
-def plain_text(text: Any) -> str:
-    r"""A text of others for a sentence of ours: its dollars and backticks are no formulas and no code."""
-    return str(text).replace("\\$", "$").replace("$", "\\$").replace("`", "'")
-
-
 def of(count: Any, words: str) -> str:
     """So many of them; nothing if it is not known."""
     return "" if count is None else f"{count} {words}"

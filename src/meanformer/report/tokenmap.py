@@ -3,14 +3,13 @@
 import html
 import json
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any
 
 import numpy as np
 from matplotlib import colors
 
 from ..plots.tokenmap import depth_name, shown, spread_out, token_colours, view
-from .page import Markup
+from .page import Markup, own_script
 
 # More tokens than this are thinned out: they would not be told apart.
 MOST_TOKENS = 1500
@@ -31,7 +30,6 @@ def moving_map(results: Mapping[str, Any]) -> Markup | None:
     data = _data(results)
     if data is None:
         return None
-    behaviour = (resources.files("meanformer.report") / "tokenmap.js").read_text(encoding="utf-8")
     last = len(data["points"]) - 1
     about = html.escape(f"Map of {len(data['labels'])} tokens; the arrow keys go from token to token")
     return Markup(f"""<div class="tokenmap" hidden>
@@ -50,8 +48,7 @@ def moving_map(results: Mapping[str, Any]) -> Markup | None:
 <p class="map-told" aria-live="polite"></p>
 <script type="application/json" class="map-data">{in_script(data)}</script>
 </div>
-<script>
-{behaviour}</script>""")
+{own_script("tokenmap.js")}""")
 
 
 def in_script(data: Any) -> str:

@@ -1,9 +1,11 @@
 """Fields, measures, systems and options as JSON with arrays beside it, and back.
 
-Only data is kept: numbers, words, arrays, and classes of meanformer and diffrax by their names. Nothing is evaluated
-when it is read; a function is kept by its name alone, and says so when it is called.
+Only data is kept: numbers, words, arrays, and fields, measures, runs and solvers by the names of their classes.
+Nothing is evaluated when it is read: no class is called, and only modules of meanformer and diffrax are imported. A
+function is kept by its name alone, and says so when it is called.
 """
 
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -15,8 +17,9 @@ import math
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,7 +105,7 @@ def decode(node: Any, source: Source) -> Any:
     if "dict" in node:
         return {key: decode(value, source) for key, value in node["dict"].items()}
     if "enum" in node:
-        return _class(node["enum"])(node["value"])
+        return _member(node["enum"], node["value"])
     if "function" in node:
         return Missing(node["function"], node.get("code", ""))
     for kind, make in (("jax", jnp.asarray), ("numpy", np.asarray)):
@@ -136,28 +139,43 @@ def _name(cls: type) -> str:
 
 
 def _class(name: str) -> Any:
-    """The class of a name. Modules of our packages are imported; a class of a user is found if its module is loaded,
-    else it is None: nobody else's code runs because a folder names it.
+    """The class of a name. Those of our packages are imported; a module of a user is found if it is loaded, else it is
+    None: nobody else's code runs because a folder names it, and no class is filled with data that expects none.
     """
-    module, _, qualname = name.partition(":")
-    ours = module.split(".")[0] in PACKAGES
+    ours, found = _found(name)
+    if inspect.isclass(found) and (dataclasses.is_dataclass(found) if ours else issubclass(found, eqx.Module)):
+        return found
+    return _unknown(name) if ours else None
+
+
+def _member(name: str, value: Any) -> enum.Enum:
+    """A member of one of our enumerations."""
+    ours, found = _found(name)
+    if ours and inspect.isclass(found) and issubclass(found, enum.Enum) and value in found._value2member_map_:
+        return found._value2member_map_[value]
+    _unknown(f"{name} = {value!r}")
+
+
+def _found(name: str) -> tuple[bool, Any]:
+    """Whether a name is in our packages, and what it names, None if nothing."""
+    module, _, qualname = str(name).partition(":")
+    package, *inner = module.split(".")
+    ours = package in PACKAGES and "__main__" not in inner
     found: Any = None
-    try:
+    with contextlib.suppress(ImportError, AttributeError, ValueError):
         found = importlib.import_module(module) if ours else sys.modules.get(module)
         for part in qualname.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError):
-        found = None
-    if inspect.isclass(found) and (dataclasses.is_dataclass(found) or issubclass(found, enum.Enum)):
-        return found
-    if ours:
-        checks.refuse(
-            "a run folder names a class that is not known",
-            got=name,
-            expected=f"a class of {' or '.join(PACKAGES)}, of this version",
-            remedy="read the folder with the version of meanformer that wrote it (see run.json)",
-        )
-    return None
+            found = inspect.getattr_static(found, part)  # asks nobody
+    return ours, found
+
+
+def _unknown(name: str) -> NoReturn:
+    checks.refuse(
+        "a run folder names a class that is not known",
+        got=name,
+        expected=f"a class of {' or '.join(PACKAGES)}, of this version",
+        remedy="read the folder with the version of meanformer that wrote it (see run.json)",
+    )
 
 
 def _digest(values: np.ndarray) -> str:

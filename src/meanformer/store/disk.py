@@ -1,15 +1,17 @@
-"""Writing so that a reader, or the next process, never sees a half of anything.
+"""Steps on the disk, so that a reader, or the next process, never sees a half of anything.
 
-A file appears whole: it is written under another name, flushed to the disk and renamed. A folder likewise. All writing
-of the store goes through these functions.
+A file appears whole: it is written under another name, flushed to the disk and renamed. A folder likewise. All steps
+name a file inside an open folder, by its descriptor: they happen in that very folder, whatever becomes of its name, and
+follow no links. Where the system knows no such descriptors (Windows), a folder is its path.
 """
+
+# ruff: noqa: PTH102, PTH105, PTH113, PTH116, PTH118  (paths know no descriptors)
 
 import contextlib
 import errno
-import json
 import os
-import shutil
 import signal
+import stat
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,23 +19,221 @@ from typing import Any
 
 from .errors import FolderError
 
+# Files of JSON are smaller than this; whatever is larger was not written by a run.
+MOST_BYTES = 2**28
+DESCRIPTORS = os.open in os.supports_dir_fd and os.mkdir in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
 
-def _flush(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk itself."""
-    if os.name == "nt" and path.is_dir():
-        return  # Windows has no such call for folders
-    descriptor = os.open(path, os.O_RDONLY)
+# An open folder: its descriptor, or its path where there are no descriptors.
+At = int | str
+# A folder to be: what is in it by name, bytes or folders.
+Tree = Mapping[str, "bytes | Tree"]
+
+
+def _place(name: str, at: At) -> tuple[str, dict[str, Any]]:
+    return (name, {"dir_fd": at}) if isinstance(at, int) else (os.path.join(at, name), {})
+
+
+@contextlib.contextmanager
+def opened(name: str, at: At, make: bool = False) -> Iterator[At]:
+    """A folder inside an open one; with `make`, it is made if it is not there."""
+    if make and not exists(name, at):
+        make_folder(name, at)
+        flush(at)
+    where, inside = _place(name, at)
+    if not inside:
+        yield where
+        return
+    descriptor = os.open(where, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, **inside)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+@contextlib.contextmanager
+def opened_parts(parts: tuple[str, ...], at: At, make: bool = False) -> Iterator[At]:
+    """A folder some levels below an open one."""
+    with contextlib.ExitStack() as stack:
+        for part in parts:
+            at = stack.enter_context(opened(part, at, make))
+        yield at
+
+
+def exists(name: str, at: At) -> bool:
+    """Whether something has this name, be it a link that leads nowhere."""
+    where, inside = _place(name, at)
+    try:
+        os.stat(where, follow_symlinks=False, **inside)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def is_file(name: str, at: At) -> bool:
+    """Whether it is a file, and no link to one."""
+    where, inside = _place(name, at)
+    try:
+        return stat.S_ISREG(os.stat(where, follow_symlinks=False, **inside).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def same(name: str, at: At, descriptor: int) -> bool:
+    """Whether a name is still that of an open file."""
+    where, inside = _place(name, at)
+    try:
+        return os.path.samestat(os.stat(where, follow_symlinks=False, **inside), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def names_file(path: Path) -> bool:
+    """Whether a path leads to a file; no name is too long or too odd to ask."""
+    return os.path.isfile(path)
+
+
+def write(name: str, data: bytes, at: At) -> None:
+    """A new file, on the disk itself when this returns."""
+    where, inside = _place(name, at)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(where, flags, 0o666, **inside)
+    try:
+        append(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def open_to_append(name: str, at: At) -> int:
+    """A file, made if it is not there, for more bytes at its end."""
+    where, inside = _place(name, at)
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    return os.open(where, flags, 0o666, **inside)
+
+
+def append(descriptor: int, data: bytes) -> None:
+    """More bytes at the end of an open file, on the disk itself when this returns."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    os.fsync(descriptor)
+
+
+def rename(old: str, new: str, at: At) -> None:
+    """Another name; a file that had it goes."""
+    (before, _), (after, _) = _place(old, at), _place(new, at)
+    inside: dict[str, Any] = {"src_dir_fd": at, "dst_dir_fd": at} if isinstance(at, int) else {}
+    os.replace(before, after, **inside)
+
+
+def make_folder(name: str, at: At) -> None:
+    """A new folder."""
+    where, inside = _place(name, at)
+    os.mkdir(where, **inside)
+
+
+def remove_file(name: str, at: At) -> None:
+    """Remove a file, if it is there."""
+    where, inside = _place(name, at)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(where, **inside)
+
+
+def remove_empty(name: str, at: At) -> bool:
+    """Remove a folder with nothing in it; whether it was one."""
+    where, inside = _place(name, at)
+    try:
+        os.rmdir(where, **inside)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            return False
+        raise
+    return True
+
+
+def flush(at: At) -> None:
+    """Bring the names in a folder to the disk itself."""
+    if isinstance(at, int):  # Windows has no such call
+        os.fsync(at)
+
+
+def temporary(name: str) -> str:
+    """The name of a file or folder before it is whole."""
+    return f".{name}.tmp"
+
+
+def write_file(name: str, data: bytes, at: At) -> None:
+    """Write a file, or replace it, at one stroke."""
+    before = temporary(name)
+    remove_file(before, at)
+    try:
+        write(before, data, at)
+        rename(before, name, at)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            remove_file(before, at)
+        raise
+    flush(at)
+
+
+def write_tree(name: str, tree: Tree, at: At) -> None:
+    """Write a new folder with all that is in it."""
+    make_folder(name, at)
+    with opened(name, at) as inside:
+        for entry, content in tree.items():
+            if isinstance(content, bytes):
+                write(entry, content, inside)
+            else:
+                write_tree(entry, content, inside)
+        flush(inside)
+
+
+def read(name: str | Path, at: At | None = None, most: int = MOST_BYTES) -> bytes:
+    """A file of at most `most` bytes. A pipe or a device is refused, and never waited for."""
+    where, inside = _place(str(name), at) if at is not None else (str(name), {})
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(where, flags, **inside)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is not a file")
+        if found.st_size > most:
+            raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, and files of runs at most {most:,}")
+        return file.read(most)
+
+
+def make_path(path: Path) -> None:
+    """Make a folder and those above it, with their names on the disk."""
+    if path.is_dir():
+        return
+    make_path(path.parent)
+    path.mkdir(exist_ok=True)
+    if DESCRIPTORS:
+        above = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(above)
+        finally:
+            os.close(above)
+
+
+REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the quota of the disk is used up",
+    errno.EACCES: "no permission",
+    errno.EPERM: "no permission",
+    errno.EROFS: "the disk is read-only",
+    errno.EIO: "the disk reports an error",
+    errno.ENAMETOOLONG: "its name is too long",
+    errno.ENOTDIR: "a file or a link is in the place of a folder",
+    errno.ELOOP: "a link is in the place of a file or a folder",
+    errno.EEXIST: "something that no run wrote is in the way",
+    errno.ENOTEMPTY: "something that no run wrote is in the way",
+}
+REMEDIES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EIO: "check the disk",
+    errno.ENAMETOOLONG: "choose a shorter name",
+} | dict.fromkeys((errno.ENOTDIR, errno.ELOOP, errno.EEXIST, errno.ENOTEMPTY), "move it away")
 
 
 @contextlib.contextmanager
@@ -42,69 +242,13 @@ def explained(path: Path, safe: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reasons = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota of the disk is used up"}
-        reasons |= {errno.EACCES: "no permission", errno.EPERM: "no permission", errno.EROFS: "the disk is read-only"}
-        remedies = {errno.ENOSPC: "free some space", errno.EDQUOT: "free some space"}
         number = error.errno or 0
         raise FolderError(
-            f"cannot write to {path}: {reasons.get(number, error.strerror or str(error))}",
+            f"cannot write to {path}: {REASONS.get(number, error.strerror or str(error))}",
             safe=safe or "nothing has been computed yet",
-            remedy=f"{remedies.get(number, 'make the folder writable')}, then "
+            remedy=f"{REMEDIES.get(number, 'make the folder writable')}, then "
             + (f"go on: meanformer resume {path}" if safe else "run again; or choose another folder with --out"),
         ) from error
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file, or replace it, at one stroke."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        _write(temporary, data)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _flush(path.parent)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON at one stroke."""
-    write_file(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
-
-
-def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
-    """Write a folder with its files at one stroke. What was there under its name is not listed anywhere, and goes."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    remove(temporary)
-    try:
-        parts = [(temporary / name).parent for name in files]
-        folders = {temporary, *(folder for part in parts for folder in (part, *part.parents))}
-        folders = {folder for folder in folders if folder.is_relative_to(temporary)}
-        for folder in sorted(folders):
-            folder.mkdir(parents=True, exist_ok=True)
-        for name, data in files.items():
-            _write(temporary / name, data)
-        for folder in sorted(folders, reverse=True):
-            _flush(folder)
-        remove(path)
-        temporary.replace(path)
-    except Exception:
-        remove(temporary)
-        raise
-    _flush(path.parent)
-
-
-def remove(path: Path) -> None:
-    """Remove a folder, if it is there."""
-    if path.exists():
-        shutil.rmtree(path)
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder, with its name on the disk."""
-    if not path.is_dir():
-        make_folder(path.parent)
-        path.mkdir(exist_ok=True)
-        _flush(path.parent)
 
 
 @contextlib.contextmanager
@@ -114,7 +258,7 @@ def undisturbed() -> Iterator[None]:
         yield
         return
     came: list[tuple[int, Any]] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in ENDINGS}
     handlers = {number: handler for number, handler in handlers.items() if handler is not None}
     for number in handlers:
         signal.signal(number, lambda *event: came.append(event))
@@ -129,3 +273,7 @@ def undisturbed() -> Iterator[None]:
             handler(number, frame)
         elif handler == signal.SIG_DFL:
             os.kill(os.getpid(), number)
+
+
+# Ctrl-C, the system's wish to end the process, and a terminal that was closed.
+ENDINGS = [signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]

@@ -1,6 +1,9 @@
 """What goes wrong with run folders. Nothing here imports JAX."""
 
+import contextlib
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 
@@ -27,3 +30,22 @@ class FolderError(RuntimeError):
 
 class NotARun(FolderError):
     """A folder that holds no run."""
+
+
+@contextlib.contextmanager
+def understood(path: Path) -> Iterator[None]:
+    """Turn what is wrong with data that were read into words. What was written is checked by its sums; a file that is
+    whole and still makes no sense was made by somebody else, or by another version.
+    """
+    from .._checks import InputError
+
+    try:
+        yield
+    except (FolderError, InputError):
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise FolderError(
+            f"{path} holds something that cannot be understood: {type(error).__name__}: {error}",
+            safe="the folder is as it was",
+            remedy="read it with the version of meanformer that wrote it (see run.json), or run it again",
+        ) from error

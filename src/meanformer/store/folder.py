@@ -1,43 +1,52 @@
 """A run folder, as it is on disk: `run.json` (what was asked), segments, a manifest that lists those which are whole,
-and `results.json` (what was found). Nothing here imports JAX.
+`results.json` (what was found), and `files.jsonl` (all that was written). Nothing here imports JAX.
 """
 
-import json
-import os
+import contextlib
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import disk
+from . import disk, ledger
 from .arrays import from_files, to_files
 from .errors import FolderError, NotARun
+from .sealed import is_sealed, parse, seal, unseal
+from .shapes import check_shape
+from .writer import LOCK, Writer
 
-FORMAT = 1
+FORMAT = 2
+READ = (1, FORMAT)
 
 
 class RunFolder:
-    """A run folder. Readers trust the manifest alone; a writer holds the lock."""
+    """A run folder. Readers trust the manifest alone; whoever writes holds it.
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
+    **Arguments:** `path`; `inside`, for a part of another run, the mark of that run.
+    """
+
+    def __init__(self, path: str | Path, inside: str | None = None):
+        self.path, self.inside = Path(path), inside
+        self._writer: Writer | None = None
+        self._holds = 0
 
     def exists(self) -> bool:
         """Whether a run has begun here."""
-        return (self.path / "run.json").is_file()
+        return disk.names_file(self.path / "run.json")
 
     @property
     def record(self) -> dict[str, Any]:
         """`run.json`: settings, seed, versions, commit, convention, hash."""
-        record = self._json("run.json")
+        record = self.read_json("run.json")
         if record is None:
             raise NotARun(
                 f"{self.path} holds no run",
                 safe="nothing was read or changed",
                 remedy="name a folder that `meanformer run` wrote (it has a run.json)",
             )
-        if record.get("format") != FORMAT:
+        if record.get("format") not in READ:
             raise FolderError(
                 f"{self.path} has format {record.get('format')}, this version reads format {FORMAT}",
                 safe="the folder is as it was",
@@ -48,7 +57,7 @@ class RunFolder:
     @property
     def results(self) -> dict[str, Any] | None:
         """`results.json`: numbers, checks and figures; None as long as there are none."""
-        return self._json("results.json")
+        return self.read_json("results.json")
 
     @property
     def status(self) -> str:
@@ -56,7 +65,10 @@ class RunFolder:
         results = self.results
         if results is not None:
             return "done" if results.get("status") == "done" else "unfinished"
-        started_in_python = self.exists() and self.record.get("experiment") is None and self.record["kind"] == "flow"
+        if not self.exists():
+            return "unfinished"
+        record = self.record
+        started_in_python = record.get("experiment") is None and record.get("kind") == "flow"
         return "done" if started_in_python and self.is_final() else "unfinished"
 
     def is_final(self) -> bool:
@@ -67,12 +79,12 @@ class RunFolder:
     @property
     def manifest(self) -> list[dict[str, Any]]:
         """The segments that are whole, in order."""
-        content = self._json("manifest.json")
+        content = self.read_json("manifest.json")
         if content is None and self.exists():
             raise FolderError(
                 f"{self.path} has lost its manifest.json",
-                safe="nothing that can be told apart from what was cut short",
-                remedy=f"restore the file from a copy, or begin anew: meanformer resume {self.path} --discard-damaged",
+                safe="the segments that are whole by themselves",
+                remedy=f"go on from there: meanformer resume {self.path} --discard-damaged",
             )
         return [] if content is None else content["segments"]
 
@@ -81,6 +93,11 @@ class RunFolder:
         """The runs of an experiment with cases, in its order."""
         names = (self.results or {}).get("cases") or self.record.get("cases") or []
         return [RunFolder(self.path / "cases" / name) for name in names]
+
+    def part(self, kind: str, name: str) -> "RunFolder":
+        """The folder of a run that is a part of this one, of `kind` "cases" or "tasks". This one is held."""
+        assert self._writer is not None
+        return RunFolder(self.path / kind / name, inside=self._writer.mark)
 
     def trajectory(self) -> Any:
         """The run itself: see `mf.load`."""
@@ -94,41 +111,33 @@ class RunFolder:
 
         return read_table(self)
 
-    def _json(self, name: str) -> Any:
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """A JSON file of the folder, if it is whole and made up as it should be; None if it is not there."""
         path = self.path / name
         try:
-            return json.loads(path.read_text())
-        except FileNotFoundError:
-            return None
-        except NotADirectoryError:
+            data = disk.read(path)
+            whole = unseal(data) if is_sealed(data) or not self._is_old() else parse(data)
+            return check_shape(name, whole)
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (ValueError, OSError) as error:
+            mends = name != "run.json" or disk.names_file(self.path / "segments" / "000000" / "segment.json")
             raise FolderError(
-                f"{path} cannot be read: {error}",
+                f"{path} cannot be used: {getattr(error, 'strerror', None) or error}",
                 safe="the segments of the run are not touched",
-                remedy="restore the file from a copy; without run.json and manifest.json run it again",
+                remedy=f"restore the file from a copy, or go on without it: meanformer resume {self.path} "
+                "--discard-damaged"
+                if mends
+                else "restore the file from a copy, or run again",
             ) from error
 
-    # Writing.
-
-    def create(self, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Begin a run: a first segment, then `run.json`, which makes it a run folder."""
-        disk.make_folder(self.path)
-        disk.write_json(self.path / "manifest.json", {"segments": []})
-        self.add_segment(arrays, {})
-        disk.write_json(self.path / "run.json", {"format": FORMAT, **record})
-
-    def add_segment(self, arrays: dict[str, np.ndarray], note: dict[str, Any]) -> None:
-        """Write a segment, then list it: it counts from then on."""
-        listed = self.manifest
-        name = f"{len(listed):06d}"
-        files = to_files(arrays)
-        sums = {file: [len(data), zlib.crc32(data)] for file, data in files.items()}
-        about = json.dumps({"note": note, "files": sums}, allow_nan=False).encode()
-        disk.make_folder(self.path / "segments")
-        disk.write_folder(self.path / "segments" / name, {**files, "segment.json": about})
-        listed.append({"name": name, "crc32": zlib.crc32(about)})
-        disk.write_json(self.path / "manifest.json", {"segments": listed})
+    def _is_old(self) -> bool:
+        """Whether the folder is of format 1, whose JSON files have no checksums."""
+        try:
+            data = disk.read(self.path / "run.json")
+            return not is_sealed(data) and parse(data).get("format") == 1
+        except (OSError, ValueError):
+            return False
 
     def read_segment(
         self, number: int, listed: list[dict[str, Any]] | None = None
@@ -136,95 +145,200 @@ class RunFolder:
         """The arrays and the note of a segment that is `listed` (in the manifest), checked against their sums."""
         listed = self.manifest if listed is None else listed
         entry = listed[number]
-        folder = self.path / "segments" / entry["name"]
         try:
-            about = (folder / "segment.json").read_bytes()
-            if zlib.crc32(about) != entry["crc32"]:
-                raise OSError("segment.json has changed since it was written")
-            content = json.loads(about)
-            files = {}
-            for name, (size, crc) in content["files"].items():
-                data = files[name] = (folder / name).read_bytes()
-                if len(data) != size or zlib.crc32(data) != crc:
-                    raise OSError(f"{name} has changed since it was written")
-        except OSError as error:
+            content, crc = self._about(entry["name"])
+            if crc != entry["crc32"]:
+                raise ValueError("segment.json has changed since it was written")
+            files = {name: self._chunk(entry["name"], name, *sums) for name, sums in content["files"].items()}
+            return from_files(files), content["note"]
+        except (OSError, ValueError) as error:
             raise FolderError(
-                f"segment {entry['name']} of {self.path} is damaged: {error}",
+                f"segment {entry['name']} of {self.path} is damaged: {getattr(error, 'strerror', None) or error}",
                 safe=f"the segments before it are listed and separate: {number} of {len(listed)}",
                 remedy=f"go on from there: meanformer resume {self.path} --discard-damaged",
             ) from error
-        return from_files(files), content["note"]
 
-    def discard_damaged(self) -> int | None:
-        """Forget the first segment that cannot be read, and those after it; its number, None if all are whole."""
-        lock = self.lock()
+    def _about(self, name: str) -> tuple[dict[str, Any], int]:
+        """`segment.json` of a segment, and its sum."""
+        data = disk.read(self.path / "segments" / name / "segment.json")
+        content = unseal(data) if is_sealed(data) else parse(data)
+        return check_shape("segment.json", content), zlib.crc32(data)
+
+    def _chunk(self, segment: str, name: str, size: int, crc: int) -> bytes:
+        data = disk.read(self.path / "segments" / segment / name, most=size)
+        if len(data) != size or zlib.crc32(data) != crc:
+            raise ValueError(f"{name} has changed since it was written")
+        return data
+
+    # Writing.
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Writer]:
+        """The right to write, inside a `with`; whoever has it already keeps it."""
+        self.hold()
         try:
-            listed = [] if self._json("manifest.json") is None else self.manifest
-            for number in range(len(listed)):
-                try:
-                    self.read_segment(number, listed)
-                except FolderError:
-                    break
-            else:
-                if listed:
-                    return None
-                number = 0
-            (self.path / "results.json").unlink(missing_ok=True)  # first: what is not whole is not done
-            disk.write_json(self.path / "manifest.json", {"segments": listed[:number]})
-            return number
+            assert self._writer is not None
+            yield self._writer
         finally:
-            lock.close()
+            self.release()
+
+    def hold(self) -> None:
+        """Take the right to write, until it is released as often as it was taken, or the process ends."""
+        if self._writer is None:
+            if self.exists() and self.record["format"] != FORMAT:
+                raise FolderError(
+                    f"{self.path} was written by an earlier version, in format {self.record['format']}",
+                    safe="it can be read as it is",
+                    remedy="run it again in another folder",
+                )
+            self._writer = Writer(self.path, self.inside)
+        self._holds += 1
+
+    def release(self) -> None:
+        """Let others write."""
+        self._holds -= 1
+        if self._holds == 0 and self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def create(self, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Begin a run: a first segment, then `run.json`, which makes it a run folder."""
+        with self.held() as writer:
+            writer.clear()  # what a run left that was killed at its very beginning
+            record = {"format": FORMAT, **record}
+            writer.write("manifest.json", seal({"segments": []}))
+            self.add_segment(arrays, {"record": record})  # a copy, should run.json be damaged
+            writer.write("run.json", seal(record))
+
+    def put(self, name: str, content: bytes | dict[str, Any]) -> None:
+        """Write a file, or replace it, at one stroke: bytes, or JSON with its checksum."""
+        with self.held() as writer:
+            writer.write(name, content if isinstance(content, bytes) else seal(content))
+
+    def put_beside(self, name: str, content: bytes) -> None:
+        """Write a file that is not a part of the run, such as its report, also while somebody else holds the folder."""
+        with disk.explained(self.path, "the run itself"), contextlib.closing(Writer(self.path, lock=False)) as writer:
+            if self._is_old():  # it kept no list
+                writer.list_again([name])
+            writer.write(name, content)
+
+    def add_segment(self, arrays: dict[str, np.ndarray], note: dict[str, Any]) -> None:
+        """Write a segment, then list it: it counts from then on."""
+        with self.held() as writer:
+            writer.check_there()
+            listed = self.manifest
+            name = f"{len(listed):06d}"
+            files = to_files(arrays)
+            sums = {file: [len(data), zlib.crc32(data)] for file, data in files.items()}
+            about = seal({"note": note, "files": sums, "after": listed[-1]["crc32"] if listed else None})
+            writer.write_folder(f"segments/{name}", {**files, "segment.json": about})
+            listed.append({"name": name, "crc32": zlib.crc32(about)})
+            writer.write("manifest.json", seal({"segments": listed}))
+
+    def discard_damaged(self) -> list[str]:
+        """Forget what cannot be read, so that it is computed again; what that was, in words.
+
+        A manifest is made again from the segments, each of which names the one before it, `run.json` from the copy in
+        the first of them, and the list of files from both.
+        """
+        words = self._restore_record()
+        with self.held() as writer:
+            for part in writer.parts():
+                words += [f"{part.name}: {word}" for word in RunFolder(part).discard_damaged()]
+            try:
+                listed, known = self.manifest, True
+            except FolderError:
+                listed, known = self._found_segments(), False
+                words.append(f"manifest.json, made again from {len(listed)} segments")
+            number = next((number for number in range(len(listed)) if not self._is_whole(number, listed)), len(listed))
+            if number < len(listed):
+                words.append(f"segment {number} and those after it")
+            writer.list_again(self._names(listed))
+            if words or not self._has_whole_results():
+                words += ["results.json"] * (not self._has_whole_results())
+                writer.remove("results.json")  # first: what is not whole is not done
+            if number < len(listed) or not known:
+                writer.write("manifest.json", seal({"segments": listed[:number]}))
+        return words
+
+    def _has_whole_results(self) -> bool:
+        try:
+            _ = self.results
+        except FolderError:
+            return False
+        return True
+
+    def _is_whole(self, number: int, listed: list[dict[str, Any]]) -> bool:
+        try:
+            self.read_segment(number, listed)
+        except FolderError:
+            return False
+        return True
+
+    def _names(self, listed: list[dict[str, Any]]) -> list[str]:
+        """The names of all files that a run is known to write."""
+        names = ["run.json", "manifest.json", "results.json", "report.html"]
+        for entry in listed:
+            with contextlib.suppress(OSError, ValueError):
+                files = self._about(entry["name"])[0]["files"]
+                names += [f"segments/{entry['name']}/{file}" for file in (*files, "segment.json")]
+        with contextlib.suppress(FolderError):
+            names += [one["file"] for one in (self.results or {}).get("figures") or [] if "file" in one]
+        record = self.record
+        return names + [f"items/{name}.json" for name in record.get("items", ())] + [record.get("input", "run.json")]
+
+    def _found_segments(self) -> list[dict[str, Any]]:
+        """The segments that follow one another, without a manifest."""
+        listed: list[dict[str, Any]] = []
+        with contextlib.suppress(OSError, ValueError):
+            while True:
+                name = f"{len(listed):06d}"
+                content, crc = self._about(name)
+                if content.get("after") != (listed[-1]["crc32"] if listed else None):
+                    break
+                listed.append({"name": name, "crc32": crc})
+        return listed
+
+    def _restore_record(self) -> list[str]:
+        """Write `run.json` again from its copy, if it cannot be read."""
+        try:
+            _ = self.record
+            return []
+        except NotARun:
+            raise
+        except FolderError:
+            try:
+                record = self._about("000000")[0]["note"]["record"]
+                check_shape("run.json", record)
+            except (OSError, ValueError, KeyError):
+                record = None
+            if not isinstance(record, dict) or record.get("format") != FORMAT:
+                raise
+        with contextlib.closing(Writer(self.path, self.inside)) as writer:
+            writer.list_again(["run.json"])
+            writer.write("run.json", seal(record))
+        return ["run.json, restored from its copy"]
+
+    def clear(self) -> list[str]:
+        """Remove the run; the names of what stays in the folder, because no run wrote it."""
+        if not disk.names_file(self.path / ledger.NAME):
+            raise FolderError(
+                f"{self.path} has no list of the files that belong to its run ({ledger.NAME})",
+                safe="nothing was removed",
+                remedy="remove the folder yourself, or choose another one with --out",
+            )
+        with contextlib.closing(Writer(self.path, self.inside)) as writer:
+            return writer.clear()
 
     def remove(self) -> None:
-        """Remove the run, and with it the folder; a folder with other things in it is refused, and left as it is."""
-        known = {"run.json", "manifest.json", "results.json", "report.html", "segments", "figures", "cases", "tasks"}
-        known |= {self.record.get("input")}  # a copy of what a model was given
-        others = [p.name for p in self.path.iterdir() if p.name not in known | {"items"} and not p.name.startswith(".")]
-        if others or "format" not in self.record:
-            raise FolderError(
-                f"{self.path} holds other things than a run: {', '.join(sorted(others)[:5]) or 'a strange run.json'}",
-                safe="nothing was removed",
-                remedy="move them away, or choose another folder with --out",
-            )
-        lock = self.lock()
-        hidden = self.path.with_name(f".{self.path.name}.removed")  # at one stroke: no half of a run stays behind
-        disk.remove(hidden)
-        self.path.replace(hidden)
-        lock.close()
-        disk.remove(hidden)
-
-    def lock(self) -> "Lock":
-        """The right to write, until it is released or the process ends."""
-        return Lock(self.path)
+        """Remove the run, and the folder if nothing else is in it."""
+        with self.held() as writer:
+            writer.clear()
+            writer.leave()
 
 
-class Lock:
-    """One writer at a time. The operating system frees the lock of a process that has died."""
-
-    def __init__(self, folder: Path):
-        disk.make_folder(folder)
-        self._file = (folder / ".lock").open("a")
-        try:
-            import fcntl
-
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # Windows: no lock
-            pass
-        except OSError as error:
-            self._file.close()
-            raise FolderError(
-                f"another process is writing to {folder}",
-                safe="its run goes on undisturbed",
-                remedy="wait for it, or choose another folder with --out",
-            ) from error
-
-    def close(self) -> None:
-        """Let others write."""
-        self._file.close()
-
-
-def is_writable(path: Path) -> bool:
-    """Whether a folder could be made or written here."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
+def holds_other_things(path: Path) -> bool:
+    """Whether a folder has files that no run wrote, nor one that was removed."""
+    if disk.names_file(path / ledger.NAME):
+        return False
+    return any(entry.name not in (LOCK, disk.temporary(ledger.NAME)) for entry in path.iterdir())

@@ -19,7 +19,8 @@ from ..flows.trajectory import Trajectory
 from ..outcome import Ending, Outcome
 from . import disk
 from .codec import encode, fingerprint
-from .folder import Lock, RunFolder
+from .errors import understood
+from .folder import RunFolder
 from .load import load, rows_of
 from .provenance import provenance
 
@@ -52,7 +53,7 @@ class Journal(AbstractJournal):
     def __init__(
         self, path: str | Path, every: float | int = EVERY, record: dict[str, Any] | None = None, late: bool = False
     ):
-        self._lock: Lock | None = None
+        self._holds = False
         self.folder, self.every, self.extra = RunFolder(path), float(every), dict(record or {})
         self.late = late and not self.folder.exists()
         self._postponed: list[Callable[[], Any]] = []
@@ -74,7 +75,8 @@ class Journal(AbstractJournal):
         if self._is_done(name):
             return load(self.path)
         with self._explained():
-            self._lock = self.folder.lock()
+            self.folder.hold()
+            self._holds = True
             if self._is_done(name):  # by another process, in between
                 self.close()
                 return load(self.path)
@@ -131,16 +133,17 @@ class Journal(AbstractJournal):
         example = row if start is None else (jax.tree.map(lambda a: a[0], start.saved), start.statistics)
         treedef, note, arrays = jax.tree.structure(example), {}, {}
         listed = self.folder.manifest
-        for number in range(2, count):
-            arrays, note = self.folder.read_segment(number, listed)
-            rows += rows_of(arrays, treedef)
-        self._written = len(rows)
-        leaves, structure = jax.tree.flatten(state)
-        kept = [
-            arrays[f"state/{k}"] if isinstance(leaf, np.ndarray) else jnp.asarray(arrays[f"state/{k}"])
-            for k, leaf in enumerate(leaves)
-        ]
-        return Kept(rows, jax.tree.unflatten(structure, kept), note["note"])
+        with understood(self.path):
+            for number in range(2, count):
+                arrays, note = self.folder.read_segment(number, listed)
+                rows += rows_of(arrays, treedef)
+            self._written = len(rows)
+            leaves, structure = jax.tree.flatten(state)
+            kept = [
+                arrays[f"state/{k}"] if isinstance(leaf, np.ndarray) else jnp.asarray(arrays[f"state/{k}"])
+                for k, leaf in enumerate(leaves)
+            ]
+            return Kept(rows, jax.tree.unflatten(structure, kept), note["note"])
 
     def keep(self, rows: list[tuple[float, Any]], state: Any, note: dict[str, Any]) -> None:
         earlier = [] if self._pending is None else self._pending[0]
@@ -178,15 +181,22 @@ class Journal(AbstractJournal):
 
     def close(self) -> None:
         """Give the folder free."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        if self._holds:
+            self._holds = False
+            self.folder.release()
 
     def __del__(self) -> None:
         self.close()  # of a run that failed
 
     def _explained(self, safe: str = "") -> contextlib.AbstractContextManager[None]:
         return disk.explained(self.path, safe)
+
+
+def journal_in(folder: RunFolder, every: float, record: dict[str, Any], late: bool = False) -> Journal:
+    """A journal of a folder that the caller holds, or that is a part of another."""
+    journal = Journal(folder.path, every=every, record=record, late=late)
+    journal.folder = folder
+    return journal
 
 
 def _into(arrays: dict[str, np.ndarray], name: str) -> Callable[[np.ndarray], str]:

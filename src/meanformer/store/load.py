@@ -11,7 +11,7 @@ import numpy as np
 from ..flows.trajectory import Lazy, Trajectory
 from ..outcome import Ending, Outcome
 from .codec import decode
-from .errors import FolderError
+from .errors import FolderError, understood
 from .folder import RunFolder
 
 
@@ -49,17 +49,25 @@ def load(path: str | Path) -> Trajectory:
             safe="its settings are in run.json",
             remedy=f"wait for it, or start it: meanformer resume {folder.path}",
         )
-    arrays, note = folder.read_segment(count - 1)
-    if "final" not in note:
-        return _unfinished(folder, count)
-    run, first = decode(note["final"], arrays.__getitem__), 2 if note["streamed"] else count - 1
-    return dataclasses.replace(run, stored=Lazy(lambda: _rows(folder, (run.last, run.statistics), first, count)[1]))
+    with understood(folder.path):
+        arrays, note = folder.read_segment(count - 1)
+        if "final" not in note:
+            return _unfinished(folder, count)
+        run, first = _decoded(note["final"], arrays), 2 if note["streamed"] else count - 1
+        return dataclasses.replace(run, stored=Lazy(lambda: _rows(folder, (run.last, run.statistics), first, count)[1]))
+
+
+def _decoded(node: Any, arrays: dict[str, np.ndarray]) -> Trajectory:
+    run = decode(node, arrays.__getitem__)
+    if not isinstance(run, Trajectory):
+        raise TypeError(f"a {type(run).__name__} in the place of a run")
+    return run
 
 
 def _unfinished(folder: RunFolder, count: int) -> Trajectory:
     """What there is of a run that goes on, or was interrupted."""
     arrays, note = folder.read_segment(1)
-    shell = decode(note["shell"], arrays.__getitem__)
+    shell = _decoded(note["shell"], arrays)
     if count == 2 or not note["streamed"]:
         return shell
     times, saved, statistics = _rows(folder, (shell.saved, shell.statistics), 2, count)
@@ -80,14 +88,15 @@ def _unfinished(folder: RunFolder, count: int) -> Trajectory:
 def _rows(folder: RunFolder, example: Any, first: int, count: int) -> tuple[np.ndarray, Any, Any]:
     """Times, saved states and statistics of the segments from `first` on; `example` shows how they are made up."""
     listed = folder.manifest
-    parts = [folder.read_segment(number, listed)[0] for number in range(first, count)]
-    parts = [arrays for arrays in parts if arrays["times"].size]
-    if not parts:  # no save time has been reached
-        return np.zeros(0), None, None
-    treedef = jax.tree.structure(example)
-    leaves = [np.concatenate([arrays[f"rows/{k}"] for arrays in parts]) for k in range(treedef.num_leaves)]
-    saved, statistics = jax.tree.map(jnp.asarray, jax.tree.unflatten(treedef, leaves))
-    return np.concatenate([arrays["times"] for arrays in parts]), saved, statistics
+    with understood(folder.path):
+        parts = [folder.read_segment(number, listed)[0] for number in range(first, count)]
+        parts = [arrays for arrays in parts if arrays["times"].size]
+        if not parts:  # no save time has been reached
+            return np.zeros(0), None, None
+        treedef = jax.tree.structure(example)
+        leaves = [np.concatenate([arrays[f"rows/{k}"] for arrays in parts]) for k in range(treedef.num_leaves)]
+        saved, statistics = jax.tree.map(jnp.asarray, jax.tree.unflatten(treedef, leaves))
+        return np.concatenate([arrays["times"] for arrays in parts]), saved, statistics
 
 
 def rows_of(arrays: dict[str, np.ndarray], treedef: Any) -> list[tuple[float, Any]]:

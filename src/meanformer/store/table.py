@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import NotARun
+from .errors import NotARun, understood
 from .folder import RunFolder
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ def results_of(folder: RunFolder) -> dict[int, dict[str, Any]]:
     """The results so far, by the number of the task."""
     rows: dict[int, dict[str, Any]] = {}
     listed = folder.manifest
-    for number in range(1, len(listed)):
-        rows |= {row["task"]: row for row in folder.read_segment(number, listed)[1]["rows"]}
+    with understood(folder.path):
+        for number in range(1, len(listed)):
+            rows |= {row["task"]: row for row in folder.read_segment(number, listed)[1]["rows"]}
     return rows
 
 
@@ -68,16 +69,18 @@ def read_table(folder: RunFolder) -> "xarray.Dataset":
     """The numbers of a sweep over its axes; where a task is not done, or has no such number, NaN (for words "")."""
     import xarray
 
-    record = folder.record
-    axes: dict[str, list[Any]] = record["axes"]
-    shape = tuple(len(values) for values in axes.values())
-    rows = results_of(folder)
-    names = list(dict.fromkeys(name for row in rows.values() for name in row.get("numbers", {})))
-    data = {}
-    for name in names:
-        values = [rows.get(task, {}).get("numbers", {}).get(name) for task in range(math.prod(shape))]
-        words = any(isinstance(value, str) for value in values)
-        column = ["" if v is None else v for v in values] if words else [math.nan if v is None else v for v in values]
-        data[name] = (tuple(axes), np.array(column).reshape(shape))
-    attributes = {"title": record.get("title") or "", "tasks": math.prod(shape), "done": len(rows)}
-    return xarray.Dataset(data, coords=axes, attrs=attributes)
+    record, rows = folder.record, results_of(folder)
+    with understood(folder.path):
+        axes: dict[str, list[Any]] = record["axes"]
+        shape = tuple(len(values) for values in axes.values())
+        names = list(dict.fromkeys(name for row in rows.values() for name in row.get("numbers", {})))
+        data = {}
+        for name in names:
+            values = [rows.get(task, {}).get("numbers", {}).get(name) for task in range(math.prod(shape))]
+            words = any(isinstance(value, str) for value in values)
+            column = (
+                ["" if v is None else v for v in values] if words else [math.nan if v is None else v for v in values]
+            )
+            data[name] = (tuple(axes), np.array(column).reshape(shape))
+        attributes = {"title": record.get("title") or "", "tasks": math.prod(shape), "done": len(rows)}
+        return xarray.Dataset(data, coords=axes, attrs=attributes)

@@ -3,6 +3,7 @@
 from ..mutators import drop, mutant, replace
 
 JOURNAL = "tests/store/test_journal.py"
+FOLDER = "tests/store/test_folder.py"
 CODEC = "tests/store/test_codec.py"
 INTERRUPT = f"{JOURNAL}::test_an_interrupt_in_the_middle_of_a_write_neither_loses_nor_doubles_rows"
 PROGRAMS = "tests/test_programs.py"
@@ -29,13 +30,13 @@ MUTANTS = [
     mutant(
         "damage_unseen",
         "checksums are not compared",
-        ("store/folder.py:RunFolder.read_segment", replace("zlib.crc32(data) != _", "False")),
+        ("store/folder.py:RunFolder._chunk", replace("zlib.crc32(data) != _", "False")),
         tests=f"{JOURNAL}::test_damage_is_found_and_the_rest_is_safe",
     ),
     mutant(
         "damaged_but_done",
         "a run whose segments were discarded still counts as done",
-        ("store/folder.py:RunFolder.discard_damaged", drop("unlink")),
+        ("store/folder.py:RunFolder.discard_damaged", drop("writer.remove")),
         tests=f"{JOURNAL}::test_what_is_damaged_is_computed_again",
     ),
     mutant(
@@ -45,9 +46,8 @@ MUTANTS = [
         (
             "store/folder.py:RunFolder.add_segment",
             replace(
-                "disk.write_json(*_a)",
-                "(disk.write_json(*_a), disk.write_folder(self.path / 'segments' / name, "
-                "{**files, 'segment.json': about}))",
+                "writer.write(*_a)",
+                "(writer.write(*_a), writer.write_folder(f'segments/{name}', {**files, 'segment.json': about}))",
             ),
         ),
         tests="tests/store/test_kill.py::test_killed_at_steps_of_the_writer",
@@ -55,8 +55,44 @@ MUTANTS = [
     mutant(
         "any_format",
         "folders of other formats are read",
-        ("store/folder.py:RunFolder.record", replace("_a != FORMAT", "False")),
+        ("store/folder.py:RunFolder.record", replace("_a not in READ", "False")),
         tests=f"{JOURNAL}::test_other_formats_are_refused_with_the_version_to_use",
+    ),
+    mutant(
+        "seal_unseen",
+        "the checksums of JSON files are not compared",
+        ("store/sealed.py:unseal", replace("rest != _a", "False")),
+        tests=f"{FOLDER}::test_a_digit_of_a_result_is_not_shown",
+    ),
+    mutant(
+        "names_not_listed",
+        "a file is written before its name is listed",
+        ("store/writer.py:Writer._claim", drop("disk.append")),
+        tests="tests/store/test_kill.py::test_killed_at_steps_of_the_writer",
+    ),
+    mutant(
+        "everything_removed",
+        "removing a run follows links",
+        ("store/disk.py:opened", replace("os.O_NOFOLLOW", "0")),
+        tests=f"{FOLDER}::test_links_are_neither_followed_nor_removed",
+    ),
+    mutant(
+        "moved_unseen",
+        "nobody looks whether the folder still has its name",
+        ("store/writer.py:Writer.check_there", replace("os.path.samestat(*_a)", "True")),
+        tests=f"{FOLDER}::test_a_folder_that_is_moved_during_a_run",
+    ),
+    mutant(
+        "bytes_not_flushed",
+        "a file is renamed before its bytes are on the disk",
+        ("store/disk.py:append", drop("os.fsync")),
+        tests="tests/store/test_power.py",
+    ),
+    mutant(
+        "names_not_flushed",
+        "a file counts as written before its name is on the disk",
+        ("store/disk.py:write_file", drop("flush")),
+        tests="tests/store/test_power.py",
     ),
     mutant(
         "any_call",

@@ -1,6 +1,5 @@
 """Running a reproduction: item after item, each kept as soon as it is done, then the table of all."""
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -11,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ... import _checks as checks
-from ...plots.export import save_figure
+from ...plots.export import figure_file
 from ...store import disk
 from ...store.folder import RunFolder
 from ...store.provenance import provenance
 from ..pool import cores, in_pool
-from ..runner import QUIET, Watch, begin, check_free, interruptible
+from ..runner import QUIET, Watch, begin, check_free, holding, interruptible, read_item, write_results
 from . import paper as paper_of
 from .base import Budget, Found, Item, Paper
 
@@ -42,7 +41,7 @@ def reproduce(
     # Items may be added to a folder later.
     mark = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     check_free(folder, mark)
-    with interruptible(folder.path), contextlib.closing(folder.lock()):
+    with interruptible(folder.path), holding(folder):
         about: dict[str, Any] = {
             "kind": "reproduction",
             "name": key,
@@ -54,14 +53,15 @@ def reproduce(
         about |= {"experiment_hash": mark, "items": [item.id for item in chosen]}
         begin(folder, about)
         asked = dict.fromkeys([*folder.record["items"], *about["items"]])
-        disk.write_json(folder.path / "run.json", folder.record | {"items": list(asked)})
+        with disk.explained(folder.path):
+            folder.put("run.json", folder.record | {"items": list(asked)})
         left = [item for item in chosen if not _is_done(folder, item)]
         total = sum(item.minutes[0 if quick else 1] for item in left)
         if total < FEW_MINUTES:
             spent = 0.0
             for item in left:
                 share = item.minutes[0 if quick else 1] / total
-                _compute(item, folder, quick, seed, _part(watch, item, spent, share))
+                _keep(folder, *_compute(item, quick, seed, _part(watch, item, spent, share)))
                 spent += share
         else:
             _compute_in_pool(left, folder, quick, seed, watch)
@@ -75,8 +75,10 @@ def _compute_in_pool(items: list[Item], folder: RunFolder, quick: bool, seed: in
     longest = sorted(minutes, key=lambda name: -minutes[name])
     watch.stage(f"{len(items)} items", 0.0)
     spent, done = 0.0, 0
-    tasks = ((folder.record["name"], name, str(folder.path), quick, seed) for name in longest)
-    for name in in_pool(_work, tasks, min(cores(), len(items)), _start):
+    tasks = ((folder.record["name"], name, quick, seed) for name in longest)
+    for content, files in in_pool(_work, tasks, min(cores(), len(items)), _start):
+        _keep(folder, content, files)
+        name = content["id"]
         spent, done = spent + minutes[name], done + 1
         watch.stage(f"{name} done, {len(items) - done} to go", spent / sum(minutes.values()))
 
@@ -85,15 +87,14 @@ def _start() -> None:
     pass
 
 
-def _work(key: str, name: str, path: str, quick: bool, seed: int) -> str:
-    _compute(paper_of(key).items[name], RunFolder(path), quick, seed, QUIET)
-    return name
+def _work(key: str, name: str, quick: bool, seed: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+    return _compute(paper_of(key).items[name], quick, seed, QUIET)
 
 
 def _is_done(folder: RunFolder, item: Item) -> bool:
     """Whether an item was computed, by these versions."""
-    file = _file(folder, item)
-    return file.exists() and json.loads(file.read_text()).get("made_by") == _made_by()
+    found = read_item(folder, item.id)
+    return found is not None and found.get("made_by") == _made_by()
 
 
 def _made_by() -> dict[str, Any]:
@@ -120,24 +121,28 @@ def _part(watch: Watch, item: Item, spent: float, share: float) -> Watch:
     return dataclasses.replace(watch, stage=stage)
 
 
-def _file(folder: RunFolder, item: Item) -> Path:
-    return folder.path / "items" / f"{item.id}.json"
-
-
-def _compute(item: Item, folder: RunFolder, quick: bool, seed: int, watch: Watch) -> None:
+def _compute(item: Item, quick: bool, seed: int, watch: Watch) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What an item has found, and the files of its figures."""
     began = time.monotonic()
     budget = Budget(quick, seed, lambda share, words: watch.stage(words or item.title, share))
     found: Found = item.compute(budget)
-    figures = []
+    figures, files = [], {}
     for picture in found.pictures:
-        file = save_figure(picture.figure, folder.path / "figures" / f"{item.id}-{picture.name}")
-        figures.append({"name": picture.name, "file": f"figures/{file.name}", "caption": picture.caption})
+        file, data = figure_file(picture.figure, f"figures/{item.id}-{picture.name}")
+        files[file] = data
+        figures.append({"name": picture.name, "file": file, "caption": picture.caption})
     rows = [{name: _plain(value) for name, value in dataclasses.asdict(row).items()} for row in found.rows]
     content = {"id": item.id, "title": item.title, "setting": item.setting, "rows": rows, "figures": figures}
     content |= {"remarks": found.remarks, "seconds": time.monotonic() - began, "made_by": _made_by()}
+    return content, files
+
+
+def _keep(folder: RunFolder, content: dict[str, Any], files: dict[str, bytes]) -> None:
+    """Write an item: from then on it is done."""
     with disk.explained(folder.path, "the items that are done"):
-        disk.make_folder(folder.path / "items")
-        disk.write_json(_file(folder, item), content)
+        for file, data in files.items():
+            folder.put(file, data)
+        folder.put(f"items/{content['id']}.json", content)
 
 
 def _plain(value: Any) -> Any:
@@ -148,8 +153,8 @@ def _plain(value: Any) -> Any:
 
 
 def _done(paper: Paper, folder: RunFolder) -> list[dict[str, Any]]:
-    files = [_file(folder, item) for item in paper.items.values()]
-    return [json.loads(file.read_text()) for file in files if file.exists()]
+    found = [read_item(folder, name) for name in paper.items]
+    return [item for item in found if item is not None]
 
 
 def _write(paper: Paper, folder: RunFolder) -> None:
@@ -173,5 +178,4 @@ def _write(paper: Paper, folder: RunFolder) -> None:
         "figures": figures,
         "seconds": seconds,
     }
-    with disk.explained(folder.path, "the items that are done"):
-        disk.write_json(folder.path / "results.json", {"status": "done", **found})
+    write_results(folder, found)

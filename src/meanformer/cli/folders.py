@@ -1,0 +1,81 @@
+"""What the commands do with run folders: remove them, write their reports, print what they hold."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from . import tables
+from .streams import complain
+
+# So many files that --overwrite keeps are named.
+MOST_NAMED = 10
+
+
+def write_report(path: Path) -> Path:
+    """The report of a run folder of any kind."""
+    from meanformer.experiments.contents import read
+    from meanformer.store.folder import RunFolder
+
+    folder = RunFolder(path)
+    record, results = read(path)
+    if results is None and folder.status == "done":  # a run from Python
+        from meanformer.experiments.runner import complete
+
+        complete(folder)
+        record, results = read(path)
+    if record["kind"] == "reproduction" and results is not None:
+        from meanformer.report.reproduction import write_reproduction
+
+        made = {
+            name: record.get(name) for name in ("versions", "machine", "created", "command", "commit", "quick", "seed")
+        }
+        return write_reproduction(results["paper"] | made, results["items"], path)
+    if record["kind"] == "model":
+        from meanformer.report.model import write_model_report
+
+        return write_model_report(path)
+    from meanformer.report.run import write_report as write_run_report
+
+    return write_run_report(path)
+
+
+@contextlib.contextmanager
+def still_there(folder: Path) -> Iterator[None]:
+    """A folder that is gone after a run was not refused at its beginning."""
+    from meanformer.store.errors import FolderError, NotARun
+
+    try:
+        yield
+    except NotARun as error:
+        raise FolderError(
+            f"{folder} was renamed or removed after the run",
+            safe="the run, wherever the folder is now",
+            remedy="write its report there: meanformer report FOLDER",
+        ) from error
+
+
+def remove(folder: Path) -> None:
+    """Remove the run that a folder holds, if there is one, and name what is kept because no run wrote it."""
+    from meanformer.store.folder import RunFolder
+
+    found = RunFolder(folder)
+    if found.exists():
+        kept = found.clear()
+        if kept:
+            more = f" and {len(kept) - MOST_NAMED} more" if len(kept) > MOST_NAMED else ""
+            complain(f"Kept in {folder}, since no run wrote it: {', '.join(kept[:MOST_NAMED])}{more}")
+
+
+def print_run(path: Path, as_json: bool, items: list[str] | None = None, already: bool = False) -> None:
+    """Print what a run folder holds: tables, or JSON."""
+    from meanformer.experiments.comparison import summary
+
+    found: dict[str, Any] = summary(path)
+    if items is not None:
+        found["items"] = [item for item in found.get("items") or () if item["id"] in items]
+    if as_json:
+        print(json.dumps(found, indent=1, allow_nan=False))
+    else:
+        tables.print_run(found, already)

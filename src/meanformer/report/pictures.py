@@ -1,0 +1,68 @@
+"""The pictures and films of a run folder, put into a page.
+
+`results.json` names their files, and may come from elsewhere: only regular files inside of the folder are read, of the
+kinds that we write, and no more than a page can hold. What is not such a file is named as missing.
+"""
+
+import base64
+import html
+import os
+import stat
+from pathlib import Path
+
+from .formula import inline
+from .page import Markup, bare
+
+MEDIA = {
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".gif": "image/gif",
+    ".mp4": "video/mp4",
+}
+# Of one file, and of all files of a page, in bytes; our own films have a few million.
+LARGEST_FILE, LARGEST_PAGE = 64 * 2**20, 256 * 2**20
+
+
+class Pictures:
+    """The pictures in a `folder`, as parts of one page."""
+
+    def __init__(self, folder: Path):
+        self._folder, self._left = folder, LARGEST_PAGE
+
+    def figure(self, name: str, caption: str, whole: bool = False) -> Markup:
+        """The HTML of a picture or a film, its data inside; `whole` takes the full width."""
+        words = f"<figcaption>{inline(caption)}</figcaption>" if caption else ""
+        kind, data = MEDIA.get(Path(name).suffix.lower()), self._read(name)
+        if kind is None or data is None:
+            return Markup(
+                f"<figure><p>There is no picture {html.escape(name)} in the folder, or none that a page can hold.</p>"
+                f"{words}</figure>"
+            )
+        source = f"data:{kind};base64,{base64.b64encode(data).decode()}"
+        alt = html.escape(bare(caption) or Path(name).stem)
+        # A picture inside <img> is a picture: scripts in it do not run, and it loads nothing.
+        media = f'<img src="{source}" alt="{alt}">'
+        if kind.startswith("video"):
+            media = f'<video controls loop muted autoplay playsinline src="{source}" aria-label="{alt}"></video>'
+        return Markup(f'<figure class="{"whole" if whole else ""}"><div class="paper">{media}</div>{words}</figure>')
+
+    def _read(self, name: str) -> bytes | None:
+        """The content of a regular file inside of the folder, wherever links lead; None if there is no such file."""
+        try:
+            path, root = ((self._folder / part).resolve(strict=True) for part in (name, ""))
+            if not path.is_relative_to(root):
+                return None
+            # Not through a link that is new, and not waiting for a pipe.
+            flags = (
+                os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+            )
+            with os.fdopen(os.open(path, flags), "rb") as file:
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode) or status.st_size > min(LARGEST_FILE, self._left):
+                    return None
+                data = file.read(status.st_size)
+        except (OSError, ValueError, RuntimeError):  # no such file; no name of a file; links in a circle
+            return None
+        self._left -= len(data)
+        return data

@@ -1,0 +1,353 @@
+"""The right to write into a run folder: one writer at a time, into that very folder, under names that are listed first.
+
+The folder is held by its descriptor. If it is renamed or removed meanwhile, nothing is written under its old name, and
+the next write says what became of it.
+"""
+
+import contextlib
+import errno
+import os
+import secrets
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import disk, ledger
+from .errors import FolderError
+from .ledger import Ledger
+
+LOCK = ".lock"
+MARKS = (ledger.NAME, disk.temporary(ledger.NAME), LOCK)
+# Folders in which runs lie that are parts of a run.
+PARTS = ("cases", "tasks")
+# A worker of a sweep that was killed ends within so many seconds.
+PATIENCE = 30.0
+# Files that nobody wrote are named, up to this many.
+MOST_NAMED = 1000
+_BUSY = (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK)
+
+
+class Writer:
+    """Writes into a run folder, until it is closed or the process ends.
+
+    **Arguments:** `path`, the folder, which is made; `inside`, the mark of the run whose part this one is, two levels
+    above: if that is not there any more, nothing is made; `lock`: whether others may not write meanwhile.
+    """
+
+    def __init__(self, path: Path, inside: str | None = None, lock: bool = True):
+        self.path = path
+        with contextlib.ExitStack() as stack:
+            if inside is None:
+                disk.make_path(path)
+            else:
+                self._make_part(inside)
+            self.at = stack.enter_context(_held(path))
+            if lock:
+                stack.enter_context(self._locked(0.0 if inside is None else PATIENCE))
+            self.ledger = self._read_ledger(inside)
+            self._list = stack.enter_context(_appending(ledger.NAME, self.at))
+            self._open = stack.pop_all()
+
+    def close(self) -> None:
+        """Let others write."""
+        self._open.close()
+
+    @property
+    def mark(self) -> str:
+        """What tells this run from all others."""
+        return str(self.ledger.mark)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file, or replace it, at one stroke; its name has slashes between its parts."""
+        self._claim([name])
+        *folders, last = name.split("/")
+        with disk.opened_parts(tuple(folders), self.at, make=True) as at:
+            disk.write_file(last, data, at)
+
+    def write_folder(self, name: str, files: Mapping[str, bytes]) -> None:
+        """Write a folder with its files at one stroke; what an earlier process left there goes."""
+        self._claim([f"{name}/{file}" for file in files])
+        *folders, last = name.split("/")
+        before = disk.temporary(last)
+        with disk.opened_parts(tuple(folders), self.at, make=True) as at:
+            for left in (before, last):
+                if disk.exists(left, at):
+                    self._remove_below(name, left, at)
+            disk.write_tree(before, _tree(files), at)
+            disk.rename(before, last, at)
+            disk.flush(at)
+
+    def remove(self, name: str) -> None:
+        """Remove a file that was written."""
+        self.check_there()
+        if name in self.ledger.names:
+            *folders, last = name.split("/")
+            with contextlib.suppress(FileNotFoundError), disk.opened_parts(tuple(folders), self.at) as at:
+                disk.remove_file(last, at)
+                disk.flush(at)
+
+    def clear(self) -> list[str]:
+        """Remove all that is listed, and the parts of the run; the names of what is left, which no run wrote."""
+        self.check_there()
+        # First what makes it a run: no half of one stays behind.
+        names = sorted(self.ledger.names, key=lambda name: name != "run.json")
+        for name in names:
+            *folders, last = name.split("/")
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._at(folders) as at:
+                for file in (last, disk.temporary(last)):
+                    if disk.is_file(file, at):
+                        disk.remove_file(file, at)
+            if name == "run.json":
+                disk.flush(self.at)
+        for part in self.parts():
+            with contextlib.closing(Writer(part)) as writer:
+                writer.clear()
+                writer.leave()
+        folders = {"/".join(name.split("/")[:k]) for name in names for k in range(1, name.count("/") + 1)}
+        for folder in sorted(folders | set(PARTS), key=len, reverse=True):
+            self._remove_folder(folder)
+        disk.flush(self.at)
+        self.ledger = self._new_ledger(self.ledger.inside)
+        return self._others()
+
+    def leave(self) -> None:
+        """Remove the folder itself, if nothing is in it but our own marks."""
+        if not self._others():
+            for name in MARKS:
+                disk.remove_file(name, self.at)
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+
+    def list_again(self, names: Sequence[str]) -> None:
+        """Put names into a list that has lost some of its lines."""
+        if self.ledger.damaged:
+            self.ledger.names.update(dict.fromkeys(names))
+            inside, before = self.ledger.inside, self.ledger
+            self.ledger = self._new_ledger(inside, before)
+            self.ledger.damaged = False
+
+    def check_there(self) -> None:
+        """Refuse to go on if the folder has another name, or is gone."""
+        if not isinstance(self.at, int):
+            return  # Windows does not let anybody move it
+        mine = os.fstat(self.at)
+        with contextlib.suppress(OSError):
+            if os.path.samestat(self.path.stat(), mine):
+                return
+        if mine.st_nlink == 0:
+            raise FolderError(
+                f"{self.path} was removed while it was written to",
+                safe="nothing: what had been written is gone with the folder",
+                remedy="run again",
+            )
+        place = _name_now(self.at) or "another place"
+        raise FolderError(
+            f"{self.path} was renamed while it was written to: it is {place} now",
+            safe=f"all that was written before is in {place}",
+            remedy=f"go on there: meanformer resume {place}",
+        )
+
+    def _make_part(self, inside: str) -> None:
+        """The folder of a part, inside the run that it belongs to, and nowhere else."""
+        whole = self.path.parent.parent
+        try:
+            found = Ledger(disk.read(whole / ledger.NAME)).mark
+        except OSError:
+            found = None
+        if found != inside:
+            raise FolderError(
+                f"{whole} was renamed or removed while its runs were written to it",
+                safe="all that was written before, wherever the folder is now",
+                remedy="go on there: meanformer resume FOLDER",
+            )
+        for folder in (self.path.parent, self.path):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+
+    @contextlib.contextmanager
+    def _locked(self, patience: float) -> Iterator[None]:
+        """The operating system frees the lock of a process that has died."""
+        try:
+            import fcntl
+        except ImportError:  # Windows: no lock
+            yield
+            return
+        with _appending(LOCK, self.at) as descriptor:
+            try:
+                self._take(lambda: fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB), patience)
+            except OSError as error:
+                if error.errno in _BUSY:
+                    raise self._busy() from error
+                warnings.warn(
+                    f"the file system of {self.path} knows no locks ({error.strerror}): nothing keeps another process "
+                    "from writing there too",
+                    stacklevel=6,
+                )
+            if not disk.same(LOCK, self.at, descriptor):  # its last owner has just removed the run
+                raise self._busy()
+            yield
+
+    def _take(self, lock: Callable[[], None], patience: float) -> None:
+        until = time.monotonic() + patience
+        while True:
+            try:
+                return lock()
+            except OSError as error:
+                if error.errno not in _BUSY or time.monotonic() > until:
+                    raise
+            time.sleep(0.05)
+
+    def _busy(self) -> FolderError:
+        return FolderError(
+            f"another process is writing to {self.path}",
+            safe="its run goes on undisturbed",
+            remedy="wait for it, or choose another folder with --out",
+        )
+
+    def _read_ledger(self, inside: str | None) -> Ledger:
+        try:
+            data = disk.read(ledger.NAME, self.at)
+        except FileNotFoundError:
+            data = b""
+        found = Ledger(data)
+        if found.mark is None:
+            found.damaged |= disk.exists("run.json", self.at)  # of an earlier version, or lost
+            return self._new_ledger(inside, found)
+        if not data.endswith(b"\n"):  # cut off by the end of a process: the next line is one of its own
+            with _appending(ledger.NAME, self.at) as descriptor:
+                disk.append(descriptor, b"\n")
+        return found
+
+    def _new_ledger(self, inside: str | None, before: Ledger | None = None) -> Ledger:
+        """A list with a new mark, and the names of one that has lost its own."""
+        lines = [{"run": secrets.token_hex(16), "inside": inside}, *(() if before is None else before.names)]
+        data = b"".join(map(ledger.line, lines))
+        disk.write_file(ledger.NAME, data, self.at)
+        if hasattr(self, "_list"):
+            with _appending(ledger.NAME, self.at) as fresh:
+                os.dup2(fresh, self._list, inheritable=False)
+        found = Ledger(data)
+        found.damaged = before is not None and before.damaged
+        return found
+
+    def _claim(self, names: Sequence[str]) -> None:
+        """List names before their files are made; a file that is there and was not listed is somebody else's."""
+        self.check_there()
+        new = [name for name in names if name not in self.ledger.names]
+        for name in new:
+            if not ledger.is_inside(name):
+                raise ValueError(f"{name!r} leads out of the folder")
+            if self._is_there(name):
+                again = f"meanformer resume {self.path} --discard-damaged"
+                raise FolderError(
+                    f"{self.path / name} is in the way: it is not in the list of files that the run wrote",
+                    safe="it is as it was",
+                    remedy=f"the list is damaged, which {again} mends" if self.ledger.damaged else "move it away",
+                )
+        if new:
+            disk.append(self._list, b"".join(map(ledger.line, new)))
+            self.ledger.names.update(dict.fromkeys(new))
+
+    def _is_there(self, name: str) -> bool:
+        *folders, last = name.split("/")
+        try:
+            with self._at(folders) as at:
+                return disk.exists(last, at)
+        except FileNotFoundError:
+            return False
+
+    def _at(self, folders: Sequence[str]) -> contextlib.AbstractContextManager[disk.At]:
+        return disk.opened_parts(tuple(folders), self.at)
+
+    def _remove_below(self, name: str, folder: str, at: disk.At) -> None:
+        """Remove the listed files of the folder `name`, which stands under the name `folder` in an open one."""
+        listed = [file.removeprefix(f"{name}/") for file in self.ledger.names if file.startswith(f"{name}/")]
+        below = {"/".join(file.split("/")[:k]) for file in listed for k in range(1, file.count("/") + 1)}
+        for file in listed:
+            *folders, last = file.split("/")
+            with contextlib.suppress(FileNotFoundError), disk.opened_parts((folder, *folders), at) as inner:
+                disk.remove_file(last, inner)
+        for inside in sorted(below, key=len, reverse=True):
+            *folders, last = inside.split("/")
+            with contextlib.suppress(FileNotFoundError), disk.opened_parts((folder, *folders), at) as inner:
+                disk.remove_empty(last, inner)
+        disk.remove_empty(folder, at)
+
+    def _remove_folder(self, name: str) -> None:
+        """Remove a folder with nothing in it, and what a kill left of it before it was whole."""
+        *folders, last = name.split("/")
+        with contextlib.suppress(OSError), self._at(folders) as at:
+            if disk.exists(disk.temporary(last), at):
+                self._remove_below(name, disk.temporary(last), at)
+            disk.remove_empty(last, at)
+
+    def parts(self) -> Iterator[Path]:
+        """The runs that are parts of this one."""
+        for folder in PARTS:
+            for part in _entries(self.path / folder):
+                with contextlib.suppress(OSError):
+                    if not part.is_symlink() and Ledger(disk.read(part / ledger.NAME)).inside == self.mark:
+                        yield part
+
+    def _others(self) -> list[str]:
+        """The names of what is in the folder, but for our own marks."""
+        found = []
+        for top, folders, files in os.walk(self.path):
+            inside = Path(top).relative_to(self.path)
+            links = [name for name in folders if (Path(top) / name).is_symlink()]
+            empty = [] if folders or files or not inside.parts else [inside.as_posix()]
+            found += [(inside / name).as_posix() for name in (*files, *links)] + empty
+            if len(found) > MOST_NAMED:
+                break
+        return sorted(name for name in found if name not in MARKS)
+
+
+def _entries(path: Path) -> list[Path]:
+    try:
+        return sorted(path.iterdir()) if not path.is_symlink() else []
+    except OSError:
+        return []
+
+
+def _tree(files: Mapping[str, bytes]) -> dict[str, Any]:
+    """Files with slashes in their names as folders in folders."""
+    tree: dict[str, Any] = {}
+    for name, data in files.items():
+        *folders, last = name.split("/")
+        inner = tree
+        for folder in folders:
+            inner = inner.setdefault(folder, {})
+        inner[last] = data
+    return tree
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[disk.At]:
+    if not disk.DESCRIPTORS:
+        yield str(path)
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _appending(name: str, at: disk.At) -> Iterator[int]:
+    """A file of the folder, open for more bytes at its end."""
+    descriptor = disk.open_to_append(name, at)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _name_now(descriptor: int) -> Path | None:
+    """Where a folder is that was renamed; None if that cannot be told."""
+    try:
+        return Path(f"/proc/self/fd/{descriptor}").readlink()
+    except OSError:  # not on Linux
+        return None

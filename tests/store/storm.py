@@ -28,8 +28,9 @@ from meanformer.experiments import build, figures, numbers, sweeps  # noqa: F401
 from meanformer.experiments.config import experiment_of
 from meanformer.experiments.model import Asked, analyse, given
 from meanformer.experiments.reproductions.runner import reproduce
-from meanformer.experiments.runner import Interrupted, resume, run_experiment
+from meanformer.experiments.runner import resume, run_experiment
 from meanformer.store.folder import RunFolder
+from meanformer.store.interruption import ENDINGS, asked_once
 
 LANES = 2
 MODEL = Path(__file__).parents[1] / "models" / "oracles" / "bert"
@@ -111,19 +112,19 @@ def child(kind: str, path: Path, told: Path) -> int:
         return number
     try:
         os.setpgid(0, 0)
-        for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(ending, signal.default_int_handler if ending == signal.SIGINT else signal.SIG_DFL)
-        if RunFolder(path).exists():
-            resume(path)
-        else:
-            KINDS[kind](path)
-        told.write_text(found(path))
-        os._exit(0)
-    except Interrupted:
-        os._exit(130)
-    except BaseException:
-        told.with_suffix(".error").write_text(traceback.format_exc())
-    os._exit(1)
+        for ending in ENDINGS:
+            signal.signal(ending, signal.default_int_handler)
+        with asked_once():  # to the end, as the command line has it
+            try:
+                resume(path) if RunFolder(path).exists() else KINDS[kind](path)
+                told.write_text(found(path))
+                os._exit(0)
+            except KeyboardInterrupt:
+                os._exit(130)
+            except BaseException:
+                told.with_suffix(".error").write_text(traceback.format_exc())
+    finally:
+        os._exit(1)
 
 
 def ended(number: int, patience: float) -> int | None:
@@ -197,9 +198,7 @@ def attack(process: int, how: str, count: dict[str, int]) -> int:
         (os.killpg if how == "group" else os.kill)(process, signal.SIGKILL)
     status = ended(process, 1200)
     assert status is not None, f"still there after {how}"
-    if how in ("int", "term", "hup") and os.waitstatus_to_exitcode(status) in (-signal.SIGTERM, -signal.SIGHUP):
-        return 130 << 8  # before the run had begun to listen
-    return 130 << 8 if how == "int" and os.waitstatus_to_exitcode(status) == 1 else status
+    return status
 
 
 def errors(told: Path) -> str:

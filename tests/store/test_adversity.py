@@ -67,6 +67,30 @@ def test_asked_to_end_five_times(name, tmp_path, whole, monkeypatch):
         signal.raise_signal(signal.Signals[name])
 
 
+@pytest.mark.usefixtures("heeded")
+def test_an_interruption_that_got_lost_is_not_forgotten(tmp_path, whole, monkeypatch):
+    """Python forgets what is raised inside of a finaliser; the next segment remembers."""
+    keep, count = mf.Journal.keep, itertools.count()
+
+    class Finalised:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    def kept(self, *args):
+        if next(count) == 1:
+            monkeypatch.setattr("sys.unraisablehook", lambda event: None)
+            Finalised()
+        keep(self, *args)
+
+    path = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(mf.Journal, "keep", kept)
+        with pytest.raises(Interrupted), interruptible(path), flushed(mf.Journal(path)) as journal:
+            layers(journal)
+    assert len(mf.load(path).times) == 3
+    assert bits(layers(mf.Journal(path))) == bits(whole)
+
+
 def test_what_is_ignored_stays_ignored(tmp_path, whole):
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

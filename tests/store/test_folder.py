@@ -92,7 +92,7 @@ def test_links_are_neither_followed_nor_removed(path, tmp_path):
 @pytest.mark.parametrize("name", ["../mine", "/mine", "figures/../../mine", "", ".", "a//b"])
 def test_a_list_leads_nowhere_else(name, path, tmp_path):
     (tmp_path / "mine").write_text("mine")
-    (path / ledger.NAME).write_bytes((path / ledger.NAME).read_bytes() + ledger.line(name))
+    (path / ledger.NAME).write_bytes((path / ledger.NAME).read_bytes() + ledger.line([name, 0]))
     RunFolder(path).clear()
     assert (tmp_path / "mine").read_text() == "mine"
     with pytest.raises(ValueError, match="leads out"):
@@ -245,6 +245,15 @@ def test_a_digit_of_a_result_is_not_shown(path):
     with pytest.raises(mf.FolderError, match="it has changed since it was written"):
         _ = RunFolder(path).results
     assert RunFolder(path).discard_damaged() == ["results.json"]
+
+
+def test_a_figure_that_has_changed_is_not_shown(path):
+    folder = RunFolder(path)
+    assert folder.is_as_written("figures/paths.svg", b"<svg/>")
+    assert not folder.is_as_written("figures/paths.svg", b"<svg />")
+    assert not folder.is_as_written("figures/mine.svg", b"<svg/>")
+    folder.put("figures/paths.svg", b"<svg></svg>")
+    assert folder.is_as_written("figures/paths.svg", b"<svg></svg>")
 
 
 def test_a_lost_manifest_loses_nothing(path):

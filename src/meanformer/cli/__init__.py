@@ -7,6 +7,7 @@ imported by the commands, not by the help.
 import os
 import sys
 
+from ..store.interruption import asked_once
 from .arguments import refuse_unreadable
 from .commands import app
 from .streams import complain, leave, nobody_reads, not_written, open_streams
@@ -14,6 +15,11 @@ from .streams import complain, leave, nobody_reads, not_written, open_streams
 
 def main() -> None:
     """The entry point: runs the command and turns errors into words and exit codes."""
+    with asked_once():  # to the very end: who presses Ctrl-C five times sees words, not where we happened to be
+        _main()
+
+
+def _main() -> None:
     output = open_streams()
     try:
         try:

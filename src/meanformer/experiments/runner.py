@@ -3,8 +3,6 @@
 import contextlib
 import dataclasses
 import itertools
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from ..outcome import Ending
 from ..store import disk
 from ..store.errors import FolderError
 from ..store.folder import RunFolder, holds_other_things
+from ..store.interruption import asked_once
 from ..store.journal import EVERY, Journal, journal_in
 from ..store.provenance import provenance
 from .build import build
@@ -266,43 +265,10 @@ def flushed(journal: Journal) -> Iterator[Journal]:
         journal.close()
 
 
-class _Once:
-    """What a signal does that asks the process to end: an interruption, and nothing more while that is on its way."""
-
-    def __init__(self) -> None:
-        self.came = False
-
-    def __call__(self, *_: Any) -> None:
-        if not self.came:
-            self.came = True
-            raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def _asked_once() -> Iterator[None]:
-    """Let Ctrl-C, the wish of the system to end the process, and a terminal that closes interrupt once, however often
-    they come: what is done is written first. What is ignored, as in a process in the background, stays ignored.
-    """
-    inside = isinstance(signal.getsignal(signal.SIGINT), _Once) or isinstance(signal.getsignal(signal.SIGTERM), _Once)
-    if inside or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in disk.ENDINGS}
-    heeded = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
-    once = _Once()
-    for number in heeded:
-        signal.signal(number, once)
-    try:
-        yield
-    finally:
-        for number, handler in heeded.items():
-            signal.signal(number, handler)
-
-
 @contextlib.contextmanager
 def interruptible(path: Path, journal: Journal | None = None) -> Iterator[None]:
     """Whatever asks the process to end, as `Interrupted`."""
-    with _asked_once():
+    with asked_once():
         try:
             with flushed(journal) if journal is not None else contextlib.nullcontext():
                 yield

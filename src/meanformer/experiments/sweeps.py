@@ -18,6 +18,7 @@ from .. import _checks as checks
 from ..store import disk
 from ..store.errors import FolderError
 from ..store.folder import RunFolder
+from ..store.interruption import undisturbed
 from ..store.journal import EVERY, journal_in
 from ..store.table import add_rows, results_of
 from .build import build
@@ -72,7 +73,7 @@ def run_sweep(experiment: Experiment, folder: RunFolder, record: dict[str, Any],
 
 def _keep(folder: RunFolder, rows: list[dict[str, Any]], states: bool) -> list[dict[str, Any]]:
     """Write results; without their states, the journals of their tasks are not needed any more. Nothing is left."""
-    with disk.undisturbed():
+    with undisturbed():
         if rows:
             with disk.explained(folder.path, "the runs whose numbers were written before"):
                 add_rows(folder, rows)

@@ -1,7 +1,8 @@
 """The pictures and films of a run folder, put into a page.
 
 `results.json` names their files, and may come from elsewhere: only regular files inside of the folder are read, of the
-kinds that we write, and no more than a page can hold. What is not such a file is named as missing.
+kinds that we write, with the bytes that were written, and no more than a page can hold. What is not such a file is
+named as missing.
 """
 
 import base64
@@ -9,6 +10,7 @@ import os
 import stat
 from pathlib import Path
 
+from ..store.folder import RunFolder
 from .formula import escape, inline
 from .page import Markup, bare
 
@@ -35,8 +37,8 @@ class Pictures:
         kind, data = MEDIA.get(Path(name).suffix.lower()), self._read(name)
         if kind is None or data is None:
             return Markup(
-                f"<figure><p>There is no picture {escape(name)} in the folder, or none that a page can hold.</p>"
-                f"{words}</figure>"
+                f"<figure><p>There is no picture {escape(name)} in the folder, or none that the run wrote and that a "
+                f"page can hold.</p>{words}</figure>"
             )
         source = f"data:{kind};base64,{base64.b64encode(data).decode()}"
         alt = escape(bare(caption) or Path(name).stem)
@@ -63,5 +65,13 @@ class Pictures:
                 data = file.read(status.st_size)
         except (OSError, ValueError, RuntimeError):  # no such file; no name of a file; links in a circle
             return None
+        whole, inside = (self._folder, name) if not name.startswith("cases/") else self._case(name)
+        if not RunFolder(whole).is_as_written(inside, data):
+            return None
         self._left -= len(data)
         return data
+
+    def _case(self, name: str) -> tuple[Path, str]:
+        """The run folder of a case, and the name of a file in it."""
+        _, case, *rest = name.split("/")
+        return self._folder / "cases" / case, "/".join(rest)

@@ -10,9 +10,7 @@ follow no links. Where the system knows no such descriptors (Windows), a folder 
 import contextlib
 import errno
 import os
-import signal
 import stat
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -249,31 +247,3 @@ def explained(path: Path, safe: str = "") -> Iterator[None]:
             remedy=f"{REMEDIES.get(number, 'make the folder writable')}, then "
             + (f"go on: meanformer resume {path}" if safe else "run again; or choose another folder with --out"),
         ) from error
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Let Ctrl-C, and the system's wish to end the process, wait until something is written."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[tuple[int, Any]] = []
-    handlers = {number: signal.getsignal(number) for number in ENDINGS}
-    handlers = {number: handler for number, handler in handlers.items() if handler is not None}
-    for number in handlers:
-        signal.signal(number, lambda *event: came.append(event))
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    for number, frame in came[:1]:
-        handler = handlers[signal.Signals(number)]
-        if callable(handler):
-            handler(number, frame)
-        elif handler == signal.SIG_DFL:
-            os.kill(os.getpid(), number)
-
-
-# Ctrl-C, the system's wish to end the process, and a terminal that was closed.
-ENDINGS = [signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]

@@ -13,6 +13,7 @@ import numpy as np
 from . import disk, ledger
 from .arrays import from_files, to_files
 from .errors import FolderError, NotARun
+from .ledger import Ledger
 from .sealed import is_sealed, parse, seal, unseal
 from .shapes import check_shape
 from .writer import LOCK, Writer
@@ -130,6 +131,16 @@ class RunFolder:
                 if mends
                 else "restore the file from a copy, or run again",
             ) from error
+
+    def is_as_written(self, name: str, data: bytes) -> bool:
+        """Whether these are the bytes of the file `name` as the run wrote it, where it has a list of its files."""
+        try:
+            listed = Ledger(disk.read(self.path / ledger.NAME)).names
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return zlib.crc32(data) in listed.get(name, ()) or self._is_old()
 
     def _is_old(self) -> bool:
         """Whether the folder is of format 1, whose JSON files have no checksums."""

@@ -21,6 +21,7 @@ from . import disk
 from .codec import encode, fingerprint
 from .errors import understood
 from .folder import RunFolder
+from .interruption import interrupt_if_asked, undisturbed
 from .load import load, rows_of
 from .provenance import provenance
 
@@ -150,10 +151,11 @@ class Journal(AbstractJournal):
         self._pending = [*earlier, *rows], state, note
         if time.monotonic() - self._clock >= self.every:
             self.flush()
+        interrupt_if_asked()
 
     def flush(self) -> None:
         """Write what has not been written."""
-        with disk.undisturbed():
+        with undisturbed():
             if self._pending is None:
                 return
             if self.late:
@@ -170,7 +172,7 @@ class Journal(AbstractJournal):
     def finish(self, run: Trajectory) -> None:
         if self.late:
             return
-        with disk.undisturbed():
+        with undisturbed():
             # What is pending is a part of the run.
             self._pending = None
             arrays = _stacked(_rows_from(run, self._written if self._streamed else 0))

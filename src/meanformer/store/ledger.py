@@ -1,11 +1,13 @@
-"""The list of files that a run has written, `files.jsonl`: a name is listed before its file is made.
+"""The list of files that a run has written, `files.jsonl`: a name is listed, with the sum of its bytes, before its
+file is made.
 
 So after any end of the process, whatever a run has left is listed, and what is not listed is somebody else's. Each line
-carries its checksum; a line that is damaged or cut off lists nothing.
+carries its checksum; a line that is damaged or cut off lists nothing. A file that is written anew has several lines.
 """
 
 import json
 import zlib
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -25,9 +27,22 @@ class Ledger:
         lines = [_content(text) for text in data.splitlines(keepends=True)]
         about: dict[str, Any] = next((entry for entry in lines if isinstance(entry, dict)), {})
         self.mark, self.inside = about.get("run"), about.get("inside")
-        self.names = dict.fromkeys(entry for entry in lines if isinstance(entry, str) and is_inside(entry))
+        self.names: dict[str, set[int]] = {}
+        for entry in lines:
+            if isinstance(entry, list):
+                self.add(*entry)
         # The last line may have been cut off by the end of a process, before its file was made.
         self.damaged = None in lines[:-1] or (bool(lines) and self.mark is None)
+
+    def add(self, name: str, crc32: int) -> None:
+        """List a name, with the sum of its bytes."""
+        if is_inside(name):
+            self.names.setdefault(name, set()).add(crc32)
+
+    def lines(self) -> Iterator[bytes]:
+        """The file, line by line."""
+        yield line({"run": self.mark, "inside": self.inside})
+        yield from (line([name, crc32]) for name, sums in self.names.items() for crc32 in sorted(sums))
 
 
 def is_inside(name: str) -> bool:
@@ -40,6 +55,8 @@ def _content(text: bytes) -> Any:
     if len(text) < 10 or not text.endswith(b"\n"):
         return None
     try:
-        return json.loads(text[9:]) if int(text[:8], 16) == zlib.crc32(text[9:-1]) else None
+        content = json.loads(text[9:]) if int(text[:8], 16) == zlib.crc32(text[9:-1]) else None
     except (ValueError, RecursionError):
         return None
+    is_file = isinstance(content, list) and [type(part) for part in content] == [str, int]
+    return content if is_file or isinstance(content, dict) else None

@@ -10,6 +10,7 @@ import os
 import secrets
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,14 +62,14 @@ class Writer:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, or replace it, at one stroke; its name has slashes between its parts."""
-        self._claim([name])
+        self._claim({name: data})
         *folders, last = name.split("/")
         with disk.opened_parts(tuple(folders), self.at, make=True) as at:
             disk.write_file(last, data, at)
 
     def write_folder(self, name: str, files: Mapping[str, bytes]) -> None:
         """Write a folder with its files at one stroke; what an earlier process left there goes."""
-        self._claim([f"{name}/{file}" for file in files])
+        self._claim({f"{name}/{file}": data for file, data in files.items()})
         *folders, last = name.split("/")
         before = disk.temporary(last)
         with disk.opened_parts(tuple(folders), self.at, make=True) as at:
@@ -121,11 +122,13 @@ class Writer:
                 self.path.rmdir()
 
     def list_again(self, names: Sequence[str]) -> None:
-        """Put names into a list that has lost some of its lines."""
+        """Put names into a list that has lost some of its lines, with the sums of what is there now."""
         if self.ledger.damaged:
-            self.ledger.names.update(dict.fromkeys(names))
-            inside, before = self.ledger.inside, self.ledger
-            self.ledger = self._new_ledger(inside, before)
+            for name in set(names) - self.ledger.names.keys():
+                *folders, last = name.split("/")
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._at(folders) as at:
+                    self.ledger.add(name, zlib.crc32(disk.read(last, at)))
+            self.ledger = self._new_ledger(self.ledger.inside, self.ledger)
             self.ledger.damaged = False
 
     def check_there(self) -> None:
@@ -142,11 +145,13 @@ class Writer:
                 safe="nothing: what had been written is gone with the folder",
                 remedy="run again",
             )
-        place = _name_now(self.at) or "another place"
+        place = _name_now(self.at)
+        if place is not None and self.ledger.inside is not None:  # the whole was moved, and is what goes on
+            place = place.parents[1]
         raise FolderError(
-            f"{self.path} was renamed while it was written to: it is {place} now",
-            safe=f"all that was written before is in {place}",
-            remedy=f"go on there: meanformer resume {place}",
+            f"{self.path} was renamed while it was written to",
+            safe=f"all that was written before, in {place or 'its new place'}",
+            remedy=f"go on there: meanformer resume {place or 'FOLDER'}",
         )
 
     def _make_part(self, inside: str) -> None:
@@ -222,33 +227,35 @@ class Writer:
 
     def _new_ledger(self, inside: str | None, before: Ledger | None = None) -> Ledger:
         """A list with a new mark, and the names of one that has lost its own."""
-        lines = [{"run": secrets.token_hex(16), "inside": inside}, *(() if before is None else before.names)]
-        data = b"".join(map(ledger.line, lines))
-        disk.write_file(ledger.NAME, data, self.at)
+        found = Ledger(b"")
+        found.mark, found.inside = secrets.token_hex(16), inside
+        if before is not None:
+            found.names, found.damaged = before.names, before.damaged
+        disk.write_file(ledger.NAME, b"".join(found.lines()), self.at)
         if hasattr(self, "_list"):
             with _appending(ledger.NAME, self.at) as fresh:
                 os.dup2(fresh, self._list, inheritable=False)
-        found = Ledger(data)
-        found.damaged = before is not None and before.damaged
         return found
 
-    def _claim(self, names: Sequence[str]) -> None:
-        """List names before their files are made; a file that is there and was not listed is somebody else's."""
+    def _claim(self, files: Mapping[str, bytes]) -> None:
+        """List files before they are made; one that is there and was not listed is somebody else's."""
         self.check_there()
-        new = [name for name in names if name not in self.ledger.names]
-        for name in new:
+        for name in files:
             if not ledger.is_inside(name):
                 raise ValueError(f"{name!r} leads out of the folder")
-            if self._is_there(name):
+            if name not in self.ledger.names and self._is_there(name):
                 again = f"meanformer resume {self.path} --discard-damaged"
                 raise FolderError(
                     f"{self.path / name} is in the way: it is not in the list of files that the run wrote",
                     safe="it is as it was",
                     remedy=f"the list is damaged, which {again} mends" if self.ledger.damaged else "move it away",
                 )
+        sums = {name: zlib.crc32(data) for name, data in files.items()}
+        new = [(name, crc32) for name, crc32 in sums.items() if crc32 not in self.ledger.names.get(name, ())]
         if new:
-            disk.append(self._list, b"".join(map(ledger.line, new)))
-            self.ledger.names.update(dict.fromkeys(new))
+            disk.append(self._list, b"".join(ledger.line(list(entry)) for entry in new))
+            for entry in new:
+                self.ledger.add(*entry)
 
     def _is_there(self, name: str) -> bool:
         *folders, last = name.split("/")

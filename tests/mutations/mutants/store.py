@@ -18,13 +18,13 @@ MUTANTS = [
     mutant(
         "interrupt_inside_a_write",
         "Ctrl-C does not wait for the end of a write",
-        ("store/disk.py:undisturbed", drop("signal.signal", near="came")),
+        ("store/interruption.py:undisturbed", drop("signal.signal", near="came")),
         tests=INTERRUPT,
     ),
     mutant(
         "interrupt_swallowed",
         "Ctrl-C during a write is forgotten",
-        ("store/disk.py:undisturbed", replace("came[:1]", "came[:0]")),
+        ("store/interruption.py:undisturbed", replace("came[:1]", "came[:0]")),
         tests=INTERRUPT,
     ),
     mutant(

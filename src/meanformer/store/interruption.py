@@ -1,0 +1,85 @@
+"""Ctrl-C, the system's wish to end the process, and a terminal that closes: they interrupt once, and never in the
+middle of a write. Nothing here imports JAX.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+ENDINGS = [signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+# Who asks again after so many seconds insists.
+INSISTING = 2.0
+
+
+class _Once:
+    """What such a signal does: it interrupts, and nothing more while what is done is being written."""
+
+    def __init__(self) -> None:
+        self.asked: float | None = None
+
+    def __call__(self, *_: Any) -> None:
+        now = time.monotonic()
+        if self.asked is None or now - self.asked > INSISTING:
+            self.asked = now
+            raise KeyboardInterrupt
+
+
+def _handler() -> _Once | None:
+    handlers = [signal.getsignal(number) for number in ENDINGS]
+    return next((handler for handler in handlers if isinstance(handler, _Once)), None)
+
+
+@contextlib.contextmanager
+def asked_once() -> Iterator[None]:
+    """Let the signals interrupt once, however often they come at a time. What is ignored, as in a process in the
+    background, stays ignored.
+    """
+    if _handler() is not None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in ENDINGS}
+    heeded = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    once = _Once()
+    for number in heeded:
+        signal.signal(number, once)
+    try:
+        yield
+    finally:
+        for number, handler in heeded.items():
+            signal.signal(number, handler)
+
+
+def interrupt_if_asked() -> None:
+    """Interrupt again, if that was asked for and got lost: Python forgets what is raised inside of a finaliser."""
+    if threading.current_thread() is threading.main_thread():
+        handler = _handler()
+        if handler is not None and handler.asked is not None:
+            raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let all of them wait until something is written."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[int, Any]] = []
+    handlers = {number: signal.getsignal(number) for number in ENDINGS}
+    handlers = {number: handler for number, handler in handlers.items() if handler is not None}
+    for number in handlers:
+        signal.signal(number, lambda *event: came.append(event))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for number, frame in came[:1]:
+        handler = handlers[signal.Signals(number)]
+        if callable(handler):
+            handler(number, frame)
+        elif handler == signal.SIG_DFL:
+            os.kill(os.getpid(), number)

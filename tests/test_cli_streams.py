@@ -267,3 +267,26 @@ def test_a_report_that_does_not_fit(here, monkeypatch, capsys):
     assert err.startswith("Failed: cannot write to run: ")
     assert "safe:     the run itself" in err
     assert (path / "report.html").read_text() == "the old one"
+
+
+@pytest.mark.parametrize("name", ["pipe.npy", "/dev/zero", "folder.npy"])
+def test_an_experiment_does_not_wait_for_pipes(here, monkeypatch, capsys, name):
+    os.mkfifo("pipe.npy")
+    Path("folder.npy").mkdir()
+    text = f"""
+    attention = {{kind = "linear", Q = {{file = "{name}"}}, K = "identity", V = "identity"}}
+    measure = {{kind = "cube", n = 3, d = 2}}
+    layers = {{depth = 2}}
+    """
+    Path("mine.toml").write_text(text)
+    assert call(monkeypatch, "run", "mine.toml") == 2
+    err = capsys.readouterr().err
+    assert f"the file '{name}' cannot be read" in err
+    assert "it is not a file" in err
+    assert not Path("runs").exists()
+
+
+def test_an_experiment_that_is_a_pipe(here, monkeypatch, capsys):
+    os.mkfifo("mine.toml")
+    assert call(monkeypatch, "run", "mine.toml") == 2
+    assert "there is no experiment 'mine.toml'" in capsys.readouterr().err

@@ -100,3 +100,11 @@ def test_every_formula_of_the_library_and_of_the_papers_is_set():
     found = [tex for text in texts for tex in re.findall(r"\$([^$]+)\$", text)]
     assert len(found) > 50
     assert [tex for tex in found if formula(tex) is None] == []
+
+
+@pytest.mark.parametrize("tex", ["x" * 501, "x+" * 50_000, r"\frac{" * 10_000])
+def test_a_formula_without_end_is_not_set(monkeypatch, tex):
+    """Setting it would take minutes: it is shown as it is written."""
+    monkeypatch.setattr("meanformer.report.formula.TextPath", lambda *_, **__: pytest.fail("it was set"))
+    assert formula(tex) is None
+    assert inline(f"a ${tex}$") == f'a <code class="tex">{tex}</code>'

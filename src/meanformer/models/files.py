@@ -25,7 +25,7 @@ def need(module: str, what: str) -> Any:
         )
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """The first line of an error, without the place of the file on this machine."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

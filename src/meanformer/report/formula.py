@@ -19,6 +19,8 @@ from matplotlib.textpath import TextPath, text_to_path
 SCALE = 1.12
 # Outlines are in units of 1/1000 em.
 UNITS = 1000
+# Longer ones are shown as they are written: setting them takes seconds, or minutes.
+LONGEST = 500
 # Characters (not escaped) between two dollars; a dollar after a backslash is a dollar.
 _PARTS = re.compile(r"(?<!\\)\$((?:[^$\\]|\\.)+?)(?<!\\)\$")
 # Signs that turn the direction of writing, so that what is read is not what is there, are written out.
@@ -28,7 +30,9 @@ _COMMANDS = {Outline.MOVETO: "M", Outline.LINETO: "L", Outline.CURVE3: "Q", Outl
 
 @functools.lru_cache(maxsize=4096)
 def formula(tex: str) -> str | None:
-    """The `<svg>` of a formula, without dollars; None if mathtext does not know how to set it."""
+    """The `<svg>` of a formula, without dollars; None if mathtext does not know how to set it, or if it is too long."""
+    if len(tex) > LONGEST:
+        return None
     words = escape(plain(tex))
     tex = _for_mathtext(tex)
     settings: dict[Any, Any] = {"mathtext.fontset": "cm", "text.usetex": False, "font.family": "DejaVu Sans"}

@@ -9,6 +9,7 @@ FROZEN = "tests/models/test_frozen.py"
 NULLS = "tests/models/test_nulls.py"
 READERS = "tests/models/test_readers.py"
 SAFETY = "tests/models/test_safety.py"
+HOSTILE = "tests/models/test_hostile.py"
 
 MUTANTS = [
     # Readers
@@ -125,5 +126,30 @@ MUTANTS = [
             replace("jnp.sum(mu.factor ** 2)", "jnp.sum(mu.factor ** 2) + jnp.sum(mu.mean ** 2)"),
         ),
         tests=f"{FROZEN}::test_the_mean_does_not_stop_a_run",
+    ),
+    # Models that are meant to do harm
+    mutant(
+        "pickles_ask_for_anything",
+        "a pickle may ask for any name",
+        ("models/pickles.py:_look_at_pickle", replace("argument not in NAMES", "False")),
+        tests=f"{HOSTILE}::test_a_pickle_is_looked_at_before_it_is_read",
+    ),
+    mutant(
+        "archives_are_unpacked",
+        "compressed archives are read",
+        ("models/pickles.py:_look_at_archive", assign("packed", "_[:0]")),
+        tests=f"{HOSTILE}::test_an_archive_is_as_torch_writes_it",
+    ),
+    mutant(
+        "links_are_followed",
+        "files of a model lie wherever links lead",
+        ("models/files.py:file_in", replace("place.is_relative_to(_a)", "True")),
+        tests=f"{HOSTILE}::test_links_out_of_the_folder",
+    ),
+    mutant(
+        "texts_grow",
+        "each replacement of a tokenizer counts for itself",
+        ("models/growth.py:check_growth", replace("factor > MOST", "_growth(part) > MOST")),
+        tests=f"{HOSTILE}::test_a_tokenizer_that_makes_texts_enormous",
     ),
 ]

@@ -208,6 +208,8 @@ class Site:
         file = self.folder / name
         with self.refusing():
             try:
+                if file.exists() and not file.is_file():  # a pipe would be waited for, a device has no end
+                    raise OSError("it is not a file")
                 array = np.load(file, allow_pickle=False)
             except (OSError, ValueError, EOFError, SyntaxError, TypeError, MemoryError) as error:
                 checks.refuse(

@@ -141,7 +141,7 @@ def test_hostile_run_folders_stay_words(browser, server):
         for k, words in enumerate(EVIL.values()):
             for name, text in (
                 (f"title {k}", json.dumps(record | {"title": words, "created": words, "name": words})),
-                (f"{words.replace('/', '_')} {k}", json.dumps(record | {"title": k})),
+                (f"{words.replace('/', '_')} {k}", json.dumps(record | {"title": f"{k}"})),
                 (f"{words.replace('/', '_')} damaged {k}", words),
                 (f"format {k}", json.dumps(record | {"format": words, "versions": {"meanformer": words}})),
             ):

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import socket as sockets
 import sys
@@ -12,6 +13,7 @@ from websockets.sync.client import connect
 
 from app._pages import PATIENCE, enter
 from app.door import ADDRESS, HOSTS, PORT, Door
+from meanformer.app import launch
 from meanformer.app.access import TOKEN_SECONDS
 
 SECRETS = ("token", "place", "cookie")
@@ -311,6 +313,22 @@ def test_enter_in_the_terminal_prints_a_new_address(server):
         enter(second)
     with pytest.raises(OSError, match="403"):
         enter(first)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals of POSIX")
+def test_in_the_background_nothing_is_read_from_the_terminal(monkeypatch):
+    """It is for the shell, and to read it would stop the process."""
+    reading, writing = os.pipe()
+    os.write(writing, b"ls\n")
+    groups = iter([os.getpgrp() + 1, os.getpgrp() + 1, os.getpgrp()])
+    monkeypatch.setattr(launch.os, "tcgetpgrp", lambda source: next(groups))
+    pauses = []
+    monkeypatch.setattr(launch.time, "sleep", pauses.append)
+    launch._wait_for(reading)
+    assert len(pauses) == 2  # until it was in the foreground
+    assert list(groups) == []
+    for end in (reading, writing):
+        os.close(end)
 
 
 def test_only_this_machine_is_listened_to(server):

@@ -119,6 +119,18 @@ def test_workers_end_with_the_server(own, how):
 
 
 @linux
+def test_ctrl_c_is_for_the_server_alone(server):
+    """A terminal sends it to all processes: workers would fail in the middle of something, and tell of it at length."""
+    with server.page() as page:
+        page.run(SMALL)
+        before = server.workers()
+        for worker in before:
+            os.kill(worker, signal.SIGINT)
+        assert page.run(SMALL).one("end")["outcome"]["kind"] == "REACHED"
+        assert server.workers() == before
+
+
+@linux
 def test_workers_end_with_a_server_that_is_killed_while_they_compute(own):
     """And the clerk, who has nothing to do."""
     with own.page() as page:

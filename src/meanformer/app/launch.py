@@ -174,7 +174,10 @@ def _wait_for(source: int) -> None:
     while sys.platform != "win32":
         select.select([source], [], [])
         # In the background, what is typed is for the shell, and to read it would stop this process.
-        if not os.isatty(source) or os.tcgetpgrp(source) == os.getpgrp():
+        try:
+            if os.tcgetpgrp(source) == os.getpgrp():
+                return
+        except OSError:  # no terminal, or not that of this process
             return
         time.sleep(1.0)
 

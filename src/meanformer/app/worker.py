@@ -8,6 +8,7 @@ page, d: the job is done), 4 bytes of length, and the contents.
 import json
 import os
 import queue
+import signal
 import struct
 import sys
 import threading
@@ -46,6 +47,7 @@ class Desk:
 
 def main() -> None:
     """Work until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the server ends this one
     outgoing = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
     desk = Desk(sys.stdin.buffer, outgoing)

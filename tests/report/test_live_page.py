@@ -112,9 +112,8 @@ def hostile_model(path):
     found |= {"model": base["model"] | {"name": ALL, "kind": ALL}, "deep": base["deep"] | {"words": ALL}}
     found |= {"input": base["input"] | {"labels": labels, "source": ALL, "kind": ALL}}
     found |= {"figures": [{"name": "ov", "file": "figures/ov.svg", "caption": ALL}]}
-    run = analyses.record(
-        title=ALL, name=ALL, about=ALL, command=ALL, cites=HOSTILE, input=ALL.replace("/", ""), machine=ALL
-    )
+    name = "".join(letter for letter in ALL if letter not in "/\0")  # others are no names of files, and refused
+    run = analyses.record(title=ALL, name=ALL, about=ALL, command=ALL, cites=HOSTILE, input=name, machine=ALL)
     run["experiment"] = {"model": ALL, "input": {"kind": ALL}, "dtype": ALL}
     made = analyses.folder(path, run, found)
     (made / "figures").mkdir()

@@ -126,6 +126,18 @@ def finite(array: Any, name: str) -> Any:
     return array
 
 
+def representable(value: Any, name: str) -> Any:
+    """Refuse a result that is beyond the floating-point range, though all that it is made of is within."""
+    if known(value) and not np.isfinite(np.asarray(value)).all():
+        refuse(
+            f"{name} is beyond the range of floating-point numbers",
+            got="a number that is too large",
+            expected=f"{name} below {np.finfo(np.asarray(value).dtype).max:.3g}",
+            remedy="measure in larger units: divide the points by a power of two",
+        )
+    return value
+
+
 def matrix(value: Any, name: str) -> Array:
     """A finite matrix; a scalar is read as 1 x 1."""
     array = to_array(value, name, "a matrix")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial import KDTree
 
+from .._scale import norm
 from .clusters import box_diameter, clusters_at
 from .verdict import SAME, Case, Verdict
 
@@ -24,7 +25,7 @@ def _positive(M: np.ndarray) -> bool:
 def _multiple_of_one(M: np.ndarray) -> float | None:
     """The c with M = c I, if there is one."""
     c = float(M[0, 0])
-    return c if np.linalg.norm(M - c * np.eye(len(M))) <= SAME * abs(c) else None
+    return c if norm(M - c * np.eye(len(M))) <= SAME * abs(c) else None
 
 
 def boolean_attention(
@@ -165,6 +166,7 @@ def polytope_limit(
     def judge() -> tuple[bool | None, dict[str, Any]]:
         z = case.along(np.eye(len(case.V)), rate)
         seen, evidence = _polytope(z, case.A, tolerance, defect, straggler, growth, directions)
+        evidence["limits"] *= case.unit
         return seen, {**evidence, "moving": case.moved(z, rate) / max(_extent(z[-1]), 1e-300)}
 
     return case.verdict(judge, rate * case.span, horizon, tolerance)
@@ -254,7 +256,7 @@ def hyperplane_limit(run: Any, *, gap: float = 0.02, width: float = 0.1, horizon
         evidence = {
             "hyperplanes": len(parts),
             "width": float(widest),
-            "values": np.array([part.mean() for part in parts]),
+            "values": np.array([part.mean() for part in parts]) * case.unit,
             "rate": top.rate,
             "moving": case.moved(z, top.rate) / extent,
         }
@@ -311,6 +313,7 @@ def paranormal_limit(
         inside = case.along(top.left, top.rate)
         seen, evidence = _polytope(inside, top.inner(case.A), tolerance, defect, straggler, np.inf, directions=1)
         evidence.pop("hull_growth")
+        evidence["limits"] *= case.unit
         extent = max(_extent(inside[-1]), 1e-300)
         evidence = {"dimension": top.right.shape[1], **evidence, "moving": case.moved(inside, top.rate) / extent}
         return (None if case.rounding(top.left, top.rate) > tolerance / 10 * extent else seen), evidence
@@ -348,10 +351,11 @@ def collapse_limit(run: Any, *, exponent: float = 0.1, mean: float = 0.01, horiz
     case = Case(run, "collapse_limit", "all tokens collapse to 0, the spread like t^(-1/2)")
     rate, A = -(_multiple_of_one(case.V) or 0.0), case.A
     case.asks("V = -c I with c > 0", rate > 0)
-    case.asks("A = A^T > 0", bool(np.linalg.norm(A - A.T) <= SAME * np.linalg.norm(A)) and _positive(A))
+    case.asks("A = A^T > 0", bool(norm(A - A.T) <= SAME * norm(A)) and _positive(A))
     if not case.applies:
         return case.verdict(lambda: (None, {}), 0.0, horizon)
-    x = np.asarray(case.run.original().points, float)[: len(case.times)][:, case.seen] @ np.linalg.cholesky(A)
+    x = np.asarray(case.run.original().points, float)[: len(case.times)][:, case.seen] / case.unit
+    x = x @ np.linalg.cholesky(A)
     variances = np.linalg.eigvalsh(np.atleast_2d(np.cov(x[0].T, bias=True)))
     least = float(variances[variances > SAME * variances.max()].min(initial=1.0))
 

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .. import _checks as checks
+from .._scale import norm
 from .._types import Scalar, cast, common_dtype
 from ..attention.kernel import AbstractAttention
 from ..attention.l2 import L2
@@ -259,7 +260,7 @@ def gaussian_energy(field: AbstractAttention, gaussian: Gaussian) -> Scalar:
 
 def _check_multiple(kind: str, V: Array, matched: Array, M: Array, name: str, expected: str) -> None:
     if checks.known(V, M) and np.asarray(M).any() and far(V, matched):
-        off = np.linalg.norm(np.asarray(V) - np.asarray(matched)) / np.linalg.norm(np.asarray(V))
+        off = norm(np.asarray(V) - np.asarray(matched)) / norm(np.asarray(V))
         _refuse(kind, f"a V that is not a multiple of {name}: off by {off:.2g} of its norm", expected)
 
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _checks as checks
+from .._scale import norm
 from ..measures.gaussian import Gaussian
 
 
@@ -42,7 +43,7 @@ def matrix(value: Any, name: str, columns: int, rows: int | None = None) -> np.n
 
 def differ(M: np.ndarray, other: np.ndarray, unit: float, size: float | None = None) -> bool:
     """Whether two matrices differ by more than rounding does, relative to `size` (by default, that of the first)."""
-    return bool(np.linalg.norm(M - other) > 1e4 * unit * (np.linalg.norm(M) if size is None else size))
+    return bool(norm(M - other) > 1e4 * unit * (norm(M) if size is None else size))
 
 
 def number(value: Any, name: str) -> float:

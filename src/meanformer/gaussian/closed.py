@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import wrightomega
 
 from .. import _checks as checks
+from .._scale import norm
 from ..measures.gaussian import Gaussian
 from . import _host as host
 
@@ -203,7 +204,7 @@ def softmax_blowup_time(A: Any, gaussian: Gaussian, V: Any = 1.0) -> float:
             "A Sigma is not Sigma A": (A @ sigma, sigma @ A, A, sigma),
         }
         for words, (one, other, *sizes) in defects.items():
-            if host.differ(one, other, unit, float(np.prod([np.linalg.norm(size) for size in sizes]))):
+            if host.differ(one, other, unit, float(np.prod([norm(size) for size in sizes]))):
                 checks.refuse(
                     "no closed form of the blow-up time is known here",
                     got=f"a V that is not a multiple of I, and {words}",
@@ -213,7 +214,7 @@ def softmax_blowup_time(A: Any, gaussian: Gaussian, V: Any = 1.0) -> float:
         product = 2 * V @ A @ sigma
         top = np.linalg.eigvalsh((product + product.T) / 2)[-1]
     # An eigenvalue that is zero but for rounding (A antisymmetric, say) is zero.
-    zero = 4 * d * unit * np.linalg.norm(V) * np.linalg.norm(A) * np.linalg.norm(L) ** 2
+    zero = 4 * d * unit * norm(V) * norm(A) * norm(L) * norm(L)
     return float(1 / top) if top > zero else np.inf
 
 
@@ -343,14 +344,15 @@ def l2_blowup_time(Q: Any, K: Any, V: Any, gaussian: Gaussian, tau: Any = 1.0) -
     d, tau, unit = m.shape[0], host.temperature(tau, "tau"), host.unit(Q, K, V)
     Q, K = (host.matrix(M, name, d, 1)[0] / np.sqrt(tau) for M, name in ((Q, "Q"), (K, "K")))
     V = host.matrix(V, "V", d, d)
-    v = Q @ V @ Q / max(Q @ Q, np.finfo(float).tiny)
+    direction = Q / max(norm(Q), np.finfo(float).tiny)
+    v = direction @ V @ direction
     for words, row, image in (("K V is not 0", K, 0 * K), ("Q V is not a multiple of Q", Q, v * Q)):
-        if host.differ(row @ V, image, unit, float(np.linalg.norm(row) * np.linalg.norm(V))):
+        if host.differ(row @ V, image, unit, float(norm(row) * norm(V))):
             checks.refuse(
                 "no closed form of the blow-up time is known here",
                 got=words,
                 expected="single rows Q and K with K V = 0 and Q V = v Q",
                 remedy="let a flow of the Gaussian find it; K of full column rank excludes a blow-up",
             )
-    alpha, beta = K @ L @ L.T @ K, Q @ L @ L.T @ K
+    alpha, beta = (K @ L) @ (L.T @ K), (Q @ L) @ (L.T @ K)
     return float((1 + 2 * alpha) / (2 * v * beta)) if v * beta > 0 else np.inf

@@ -9,14 +9,31 @@ from jaxtyping import Array
 from scipy.stats import multivariate_normal
 
 from .. import _checks as checks
+from .._scale import norm, root
 from .._types import Key
-from .cloud import PointCloud
+from .cloud import PointCloud, scaled_covariance
 from .density import MAX_DIMENSION, Density, cell_shares, checked_box, grid_points
-from .gaussian import Gaussian, Mixture
-from .laws import UniformBall, UniformCube
+from .gaussian import Gaussian, Mixture, scaled_gram
+from .laws import Empirical, UniformBall, UniformCube
 
 # A Gaussian beyond so many standard deviations has a mass below the rounding of one.
 DEVIATIONS = 8.0
+
+
+def spread(mu: Any) -> tuple[Array, Array]:
+    """The covariance of a measure over the square of a power of two, and that power: right also where the covariance
+    itself is too large or too small for floating-point numbers.
+    """
+    if isinstance(mu, Empirical):
+        return spread(mu.cloud)
+    if isinstance(mu, PointCloud):
+        return scaled_covariance(mu)
+    if isinstance(mu, (Density, Mixture)):
+        return mu.scaled_covariance()
+    if hasattr(mu, "factor"):
+        return scaled_gram(mu.factor)
+    u = root(mu.covariance)
+    return mu.covariance / u / u, u
 
 
 def to_gaussian(mu: Any) -> Gaussian:
@@ -41,7 +58,8 @@ def to_gaussian(mu: Any) -> Gaussian:
             expected="a PointCloud, a Density or a law",
             remedy="wrap an array of tokens in mf.PointCloud",
         )
-    return Gaussian(mu.mean, cov=mu.covariance)
+    covariance, u = spread(mu)
+    return Gaussian(mu.mean, factor=Gaussian(mu.mean, cov=covariance).factor * u)
 
 
 def to_cloud(mu: Any, n: int | None = None, *, key: Key | None = None) -> PointCloud:
@@ -205,7 +223,7 @@ def _natural_box(mu: Any) -> tuple[Array, Array]:
         return mu.centre - mu.radius, mu.centre + mu.radius
     if isinstance(mu, Gaussian):
         _check_definite(mu)
-        deviation = jnp.sqrt(jnp.sum(mu.factor**2, axis=-1))
+        deviation = norm(mu.factor, axis=-1)
         return mu.mean - DEVIATIONS * deviation, mu.mean + DEVIATIONS * deviation
     checks.refuse(
         "this measure has no density",
@@ -250,7 +268,7 @@ def _function(mu: Any) -> Callable[[Array], Any]:
     if isinstance(mu, UniformCube):
         return lambda x: jnp.all((x >= mu.low[None]) & (x <= mu.high[None]), axis=1).astype(x.dtype)
     if isinstance(mu, UniformBall):
-        return lambda x: (jnp.sum((x - mu.centre[None]) ** 2, axis=1) <= mu.radius**2).astype(x.dtype)
+        return lambda x: (norm(x - mu.centre[None], axis=1) <= mu.radius).astype(x.dtype)
     return mu
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .. import _draws as draws
+from .._scale import gram, square
 from .._types import Key, Scalar, cast, common_dtype
 from .._warm import Module
 from ..display.card import shown
@@ -37,7 +38,12 @@ class UniformBall(Module):
     @property
     def covariance(self) -> Float[Array, "d d"]:
         r"""$\frac{R^2}{d+2}I$."""
-        return self.radius**2 / (self.d + 2) * jnp.eye(self.d, dtype=self.centre.dtype)
+        return square(*gram(self.factor))
+
+    @property
+    def factor(self) -> Float[Array, "d d"]:
+        r"""$\frac R{\sqrt{d+2}}I$, a factor of the covariance."""
+        return self.radius / (self.d + 2) ** 0.5 * jnp.eye(self.d, dtype=self.centre.dtype)
 
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""
@@ -61,12 +67,17 @@ class UniformCube(Module):
     @property
     def mean(self) -> Float[Array, " d"]:
         """The centre of the box."""
-        return (self.low + self.high) / 2
+        return self.low / 2 + self.high / 2
 
     @property
     def covariance(self) -> Float[Array, "d d"]:
         r"""$\mathrm{diag}\big((b_i-a_i)^2/12\big)$."""
-        return jnp.diag((self.high - self.low) ** 2 / 12)
+        return square(*gram(self.factor))
+
+    @property
+    def factor(self) -> Float[Array, "d d"]:
+        r"""$\mathrm{diag}\big((b_i-a_i)/\sqrt{12}\big)$, a factor of the covariance."""
+        return jnp.diag((self.high / 2 - self.low / 2) / 3**0.5)
 
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""
@@ -95,7 +106,12 @@ class UniformSphere(Module):
     @property
     def covariance(self) -> Float[Array, "d d"]:
         r"""$\frac{R^2}{d}I$."""
-        return self.radius**2 / self.d * jnp.eye(self.d, dtype=self.radius.dtype)
+        return square(*gram(self.factor))
+
+    @property
+    def factor(self) -> Float[Array, "d d"]:
+        r"""$\frac R{\sqrt d}I$, a factor of the covariance."""
+        return self.radius / self.d**0.5 * jnp.eye(self.d, dtype=self.radius.dtype)
 
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import _checks as checks
 from .._progress import Progress
+from .._scale import norm, unit
 from .._types import Key
 from ..attention.base import AbstractField
 from ..attention.closure import NotGaussianPreserving
@@ -134,7 +135,7 @@ def mean_field_rate(
         for size, count in zip(sizes, counts, strict=True):
             row = []
             for _ in range(count):
-                row.append(np.linalg.norm(_moment(field, law, size, t1, next(keys), statistic, rtol) - exact))
+                row.append(norm(_moment(field, law, size, t1, next(keys), statistic, rtol) - exact))
                 done += float(size) ** 2
                 bar.update(done, len(errors))
             errors.append(np.array(row))
@@ -232,12 +233,14 @@ def _statistic(mu: Any, statistic: str) -> np.ndarray:
 
 
 def _rms(row: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(row**2)))
+    return float(norm(row) / np.sqrt(len(row)))
 
 
 def _fit(n: np.ndarray, errors: list[np.ndarray], shrink: np.ndarray) -> tuple[float, tuple[float, float]]:
     """The slope of log rms against log n, and a 95 % interval by resampling the repeats of each n."""
     x = np.log(n) - np.log(n).mean()
+    size = max(unit(row) for row in errors)
+    errors = [row / size for row in errors]
 
     def slopes(squares: np.ndarray) -> np.ndarray:
         with np.errstate(divide="ignore", invalid="ignore"):  # a law without scatter has no error, and no rate

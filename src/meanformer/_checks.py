@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ._reading import Unreadable, read
 from ._types import as_array, default_float, is_traced
 
 
@@ -61,37 +62,15 @@ def described(value: Any) -> str:
     return f"a value of type {type(value).__name__}"
 
 
-def _no_numbers(value: Any) -> str | None:
-    """What a value that is no array of numbers looks like; None if it is one."""
-    if isinstance(value, jax.Array):
-        return "random keys" if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) else None
-    if is_traced(value):  # a list of traced numbers
-        return None
-    try:
-        kind = np.asarray(value).dtype.kind
-    except ValueError:
-        return f"a {type(value).__name__} with rows of different lengths"
-    contents = {"O": "", "U": " of text", "S": " of text", "M": " of dates", "m": " of durations"}
-    return f"a {type(value).__name__}{contents[kind]}" if kind in contents else None
-
-
 def to_array(value: Any, name: str, kind: str = "an array of real numbers") -> Array:
     """`value` as a floating array: a floating dtype is kept, integers become the default float."""
     remedy = f"pass {name} as {kind}"
     if isinstance(value, str) or value is None:
         refuse(f"{name} must be numeric", got=repr(value), expected=kind, remedy=remedy)
-    if any(np.ma.is_masked(part) for part in (value if isinstance(value, (list, tuple)) else (value,))):
-        remedy = f"drop the masked rows, or fill them: {name}.filled(0.0)"
-        refuse(
-            f"{name} must not be masked",
-            got=f"a {type(value).__name__} with masked entries",
-            expected=kind,
-            remedy=remedy,
-        )
-    strange = _no_numbers(value)
-    if strange is not None:
-        refuse(f"{name} cannot be read as numbers", got=strange, expected=kind, remedy=remedy)
-    array = as_array(value)
+    try:
+        array = read(value)
+    except Unreadable as error:
+        refuse(f"{name} {error.wrong}", got=error.got, expected=kind, remedy=(error.remedy or remedy).format(name=name))
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         remedy = f"pass the real part of {name} if that is what you mean"
         refuse(f"{name} must be real", got=f"dtype {array.dtype}", expected=kind, remedy=remedy)
@@ -99,8 +78,8 @@ def to_array(value: Any, name: str, kind: str = "an array of real numbers") -> A
         remedy = f"convert {name} with .astype(float) if 0 and 1 are what you mean"
         refuse(f"{name} must be numbers, not truth values", got=f"dtype {array.dtype}", expected=kind, remedy=remedy)
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        array = as_array(array, default_float())
-    return array
+        return as_array(array, default_float())
+    return as_array(value if type(value) is float else array)  # a number of Python has its dtype only weakly
 
 
 def known(*arrays: Any) -> bool:

@@ -105,14 +105,17 @@ def finite(array: Any, name: str) -> Any:
     return array
 
 
-def representable(value: Any, name: str) -> Any:
+UNITS = "measure in larger units: divide the points by a power of two"
+
+
+def representable(value: Any, name: str, remedy: str = UNITS) -> Any:
     """Refuse a result that is beyond the floating-point range, though all that it is made of is within."""
     if known(value) and not np.isfinite(np.asarray(value)).all():
         refuse(
             f"{name} is beyond the range of floating-point numbers",
-            got="a number that is too large",
-            expected=f"{name} below {np.finfo(np.asarray(value).dtype).max:.3g}",
-            remedy="measure in larger units: divide the points by a power of two",
+            got="a number that is too large, or not a number",
+            expected=f"finite numbers, below {float(jnp.finfo(np.asarray(value).dtype).max):.3g}",
+            remedy=remedy,
         )
     return value
 
@@ -193,16 +196,27 @@ def power(value: Any) -> float:
     return float(array)
 
 
+# Larger whole numbers do not fit into an array, and count nothing.
+MOST = 2**62
+
+
 def whole(value: Any, name: str, least: int = 1) -> int:
     """A whole number, at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value < MOST:
         refuse(
             f"{name} must be a whole number, {least} or more",
             got=f"{name} = {value!r}",
-            expected=f"an integer >= {least}",
+            expected=f"an integer >= {least}" + ", and below 2^62" * (isinstance(value, int) and value >= MOST),
             remedy=f"pass a Python integer, e.g. {name}={max(least, 10)}",
         )
     return int(value)
+
+
+def dimension(value: Any) -> int:
+    """The dimension d of a space whose points fit in memory."""
+    d = whole(value, "d")
+    fits_in_memory("a space of this dimension", 64 * d, "take a smaller d")
+    return d
 
 
 def flag(value: Any, name: str) -> bool:
@@ -247,7 +261,7 @@ def draws(n: Any, d: int, key: Any) -> int:
 def one_of(value: Any, name: str, options: Iterable[str]) -> str:
     """One of the words `options`; a near miss is named."""
     options = list(options)
-    if value not in options:
+    if not isinstance(value, str) or value not in options:
         near = difflib.get_close_matches(str(value).lower(), options, n=1)
         refuse(
             f"{name} is not known",
@@ -275,6 +289,7 @@ def _available_memory(second: int) -> int:
 def fits_in_memory(what: str, nbytes: float | int, remedy: str) -> None:
     """Refuse an allocation that the machine cannot hold."""
     available = available_memory()
+    nbytes = min(nbytes, 1e300)  # of whole numbers that are no floats
     if nbytes > 0.9 * available:
         refuse(
             f"{what} cannot fit in memory",

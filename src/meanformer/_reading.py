@@ -1,9 +1,9 @@
 """Reading arrays: what comes from outside as one array of numbers, or in words why it is none.
 
 Values are read exactly, or not at all. Arrays of the other byte order are turned round. Masked arrays are read if no
-entry is masked: what is hidden is not data. Numbers of extended precision (`np.longdouble`) are not read, since JAX has
-none and would drop digits: convert them yourself. So are arrays of records, objects, text and dates, and truth values
-among numbers.
+entry is masked: what is hidden is not data. Not read are: numbers of extended precision (`np.longdouble`), since JAX
+has none and would drop digits; those of half precision, since spectra and errors need more digits (`.astype` converts
+both); records, objects, text and dates, and truth values among numbers.
 """
 
 from typing import Any
@@ -54,9 +54,11 @@ def _readable(array: Any, value: Any) -> Any:
         raise Unreadable(_described(array, value))
     if LONG and dtype.itemsize > 8 * (1 + (dtype.kind == "c")):
         remedy = "convert {name}, which may round it: .astype(np.float64)"
-        raise Unreadable(f"dtype {dtype}", "must be of at most double precision", remedy)
-    if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 16:
-        raise Unreadable(f"dtype {dtype}", "must be of at least half precision", "convert {name}: .astype(jnp.float32)")
+        raise Unreadable(f"dtype {dtype.name}", "must be of at most double precision", remedy)
+    if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32:
+        raise Unreadable(
+            f"dtype {dtype.name}", "must be of at least single precision", "convert {name}: .astype(np.float32)"
+        )
     return array
 
 

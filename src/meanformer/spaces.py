@@ -124,7 +124,7 @@ class Sphere(AbstractSpace):
 
     def sample(self, n: int, d: int, *, key: Key) -> Points:
         """`n` independent uniform points of the sphere in dimension `d`, shape `(n, d)`."""
-        d = checks.whole(d, "d")
+        d = checks.dimension(d)
         n = checks.draws(n, d, key)
         return jnp.asarray(draws.host(self.radius) * draws.directions(key, (n, d), self.radius.dtype))
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial import KDTree
 
+from .. import _checks as checks
 from .._scale import norm
 from .clusters import box_diameter, clusters_at
 from .verdict import SAME, Case, Verdict
@@ -26,6 +27,14 @@ def _multiple_of_one(M: np.ndarray) -> float | None:
     """The c with M = c I, if there is one."""
     c = float(M[0, 0])
     return c if norm(M - c * np.eye(len(M))) <= SAME * abs(c) else None
+
+
+def _limits(**given: Any) -> tuple[float, ...]:
+    """The limits of a criterion, positive numbers."""
+    return tuple(
+        float(checks.positive(value, name, "leave it out for the limit that was tried"))
+        for name, value in given.items()
+    )
 
 
 def boolean_attention(
@@ -53,6 +62,7 @@ def boolean_attention(
 
     MATH h, row 1; Geshkovski et al. 2023.
     """
+    small, boolean, threshold, horizon = _limits(small=small, boolean=boolean, threshold=threshold, horizon=horizon)
     case = Case(run, "boolean_attention", "attention tends to a Boolean matrix of rank at most 2")
     mu = run.system.mu
     case.asks("d = 1", mu.d == 1)
@@ -158,6 +168,10 @@ def polytope_limit(
 
     MATH h, row 2; Geshkovski et al. 2023.
     """
+    tolerance, defect, straggler, growth, horizon = _limits(
+        tolerance=tolerance, defect=defect, straggler=straggler, growth=growth, horizon=horizon
+    )
+    directions = checks.whole(directions, "directions")
     case = Case(run, "polytope_limit", "z = e^(-tV) x tends to 0 and to points of the boundary of a convex polytope")
     rate = _multiple_of_one(case.V) or 0.0
     case.asks("V = c I with c > 0", rate > 0)
@@ -240,6 +254,7 @@ def hyperplane_limit(run: Any, *, gap: float = 0.02, width: float = 0.1, horizon
 
     MATH h, row 3; Geshkovski et al. 2023.
     """
+    gap, width, horizon = _limits(gap=gap, width=width, horizon=horizon)
     case = Case(run, "hyperplane_limit", "z = e^(-tV) x approaches at most three parallel hyperplanes")
     top = _top_of(case.V)
     simple = top if top is not None and top.right.shape[1] == 1 else None
@@ -300,6 +315,9 @@ def paranormal_limit(
 
     MATH h, row 4; Geshkovski et al. 2023.
     """
+    tolerance, defect, straggler, horizon = _limits(
+        tolerance=tolerance, defect=defect, straggler=straggler, horizon=horizon
+    )
     case = Case(run, "paranormal_limit", "along G, z = e^(-tV) x tends to 0 and to the boundary of a polytope of F")
     top = _top_of(case.V)
     case.asks(
@@ -348,6 +366,7 @@ def collapse_limit(run: Any, *, exponent: float = 0.1, mean: float = 0.01, horiz
 
     MATH h, row 5; Geshkovski et al. 2023.
     """
+    exponent, mean, horizon = _limits(exponent=exponent, mean=mean, horizon=horizon)
     case = Case(run, "collapse_limit", "all tokens collapse to 0, the spread like t^(-1/2)")
     rate, A = -(_multiple_of_one(case.V) or 0.0), case.A
     case.asks("V = -c I with c > 0", rate > 0)

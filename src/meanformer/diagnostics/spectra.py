@@ -41,7 +41,20 @@ def _covariance(of: Any) -> Float[Array, "d d"]:
                 expected="C == C.T",
                 remedy="pass (C + C.T) / 2",
             )
+        if not measure:
+            _check_positive(values, covariance.dtype)
     return covariance
+
+
+def _check_positive(values: np.ndarray, dtype: Any) -> None:
+    smallest = np.linalg.eigvalsh(np.asarray(values / unit(values), np.float64))[0]
+    if smallest < -max(1e-8, 100 * float(jnp.finfo(dtype).eps)) * 2:
+        checks.refuse(
+            "a covariance is positive semi-definite",
+            got=f"an eigenvalue of {smallest * float(unit(values)):.3g}",
+            expected="eigenvalues >= 0",
+            remedy="pass a measure, or the covariance of one",
+        )
 
 
 @program(inline=True)

@@ -98,6 +98,7 @@ def weak_residual(
     MATH c.
     """
     run = _checked_run(run)
+    seed = checks.whole(seed, "seed", 0)
     tested: AbstractField = run.field if field is None else field
     mu = run.system.mu
     check_velocity(tested, mu, run.times[0])
@@ -198,7 +199,9 @@ def _frequencies(run: Any, frequencies: Any, count: int, seed: int) -> np.ndarra
     d = run.system.mu.d
     if frequencies is None:
         spread = _reach(run) / np.sqrt(d) or 1.0
-        return np.random.default_rng(seed).normal(size=(checks.whole(count, "count"), d)) / spread
+        count = checks.whole(count, "count")
+        checks.fits_in_memory(f"{count} test functions", 64 * count * len(run.times), "take fewer of them")
+        return np.random.default_rng(seed).normal(size=(count, d)) / spread
     omega = np.asarray(checks.matrix(frequencies, "frequencies"), float)
     if omega.shape[1] != d:
         checks.refuse(

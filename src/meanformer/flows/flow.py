@@ -25,7 +25,7 @@ from .domain import covering
 from .endless import endless_run, with_fate
 from .frames import Rescaled
 from .gaussians import GaussianSystem
-from .journal import AbstractJournal, NoJournal
+from .journal import AbstractJournal, checked_journal
 from .methods import method_of
 from .observe import checked_observer
 from .planning import STATES_IN_A_STEP, checked_plan, with_sums
@@ -114,7 +114,7 @@ def flow(
     ```
     """
     began = clock.monotonic()
-    book = NoJournal() if journal is None else journal
+    book = checked_journal(journal)
     options = {"t1": t1, "t0": t0, "solver": solver, "rtol": rtol, "atol": atol, "step": step, "accuracy": accuracy}
     options |= {"save": save, "sample": sample, "observers": observers, "space": space, "frame": frame, "stop": stop}
     call = field, measure, options | {"max_steps": max_steps}

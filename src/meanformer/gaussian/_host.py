@@ -9,6 +9,8 @@ from .. import _checks as checks
 from .._scale import norm
 from ..measures.gaussian import Gaussian
 
+SMALLER = "scale the matrices or the Gaussian down: their product must be finite"
+
 
 def known(array: Any, name: str) -> np.ndarray:
     """The values of an array, which must not be traced."""
@@ -49,6 +51,12 @@ def differ(M: np.ndarray, other: np.ndarray, unit: float, size: float | None = N
 def number(value: Any, name: str) -> float:
     """One finite number."""
     return float(known(checks.scalar(value, name), name))
+
+
+def scaling(value: Any, name: str, d: int) -> np.ndarray:
+    """A square matrix, or a number that stands for as much of the identity."""
+    array = known(checks.finite(checks.to_array(value, name, "a number or a matrix"), name), name)
+    return float(array) * np.eye(d) if array.ndim == 0 else matrix(value, name, d, d)
 
 
 def temperature(value: Any, name: str) -> float:

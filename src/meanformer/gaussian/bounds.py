@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _checks as checks
-from .._scale import gram, norm, unit
+from .._scale import gram, norm, square, unit
 from ..attention.kernel import AbstractAttention
 from ..measures.gaussian import Gaussian
 from . import _host as host
@@ -49,7 +49,8 @@ def frozen_covariance(A: Any, gaussian: Gaussian) -> np.ndarray:
     _, values, Zt = np.linalg.svd(seen.T @ L)
     rank = int((values > max(L.shape) * host.unit(gaussian.factor) * norm(L)).sum())
     factor = L @ Zt[rank:].T
-    return factor @ factor.T
+    with np.errstate(over="ignore"):
+        return checks.representable(square(*gram(factor)), "the frozen covariance")
 
 
 def conserved(A: Any, gaussian: Gaussian) -> np.ndarray:
@@ -84,7 +85,8 @@ def conserved(A: Any, gaussian: Gaussian) -> np.ndarray:
             remedy="frozen_covariance takes any rank",
         )
     solved = np.linalg.lstsq(L, N, rcond=None)[0]  # L^+ N: the inverse of L, not of Sigma
-    return solved.T @ solved
+    with np.errstate(over="ignore"):
+        return checks.representable(square(*gram(solved.T)), "the conserved matrix", "measure in smaller units")
 
 
 def stationarity(A: Any, V: Any, Sigma: Any) -> float:
@@ -167,6 +169,7 @@ class BlowupBounds(NamedTuple):
     upper: float
 
 
+@np.errstate(over="ignore")  # times beyond the range are 0 or infinite
 def blowup_bounds(A: Any, V: Any, gaussian: Gaussian) -> BlowupBounds:
     r"""Bounds on the blow-up time of softmax attention from a Gaussian,
 
@@ -192,11 +195,17 @@ def blowup_bounds(A: Any, V: Any, gaussian: Gaussian) -> BlowupBounds:
     d = m.shape[0]
     rounding = host.unit(V, A)
     V, A = (host.matrix(M, name, d, d) for M, name in ((V, "V"), (A, "A")))
-    speed = 2 * np.linalg.norm(V, 2) * np.linalg.norm(A, 2) * np.linalg.norm(L, 2) ** 2
-    lower = float(1 / speed) if speed > 0 else np.inf
+    sizes = [float(np.linalg.norm(M, 2)) for M in (V, A, L, L)]
+    lower = np.inf
+    if min(sizes) > 0:
+        lower = 0.5
+        for size in sorted(sizes, reverse=True):
+            lower /= size
     upper = np.inf
-    if not host.differ(V, V.T, rounding) and not host.differ(A, A.T, rounding) and speed > 0:
+    if not host.differ(V, V.T, rounding) and not host.differ(A, A.T, rounding) and min(sizes) > 0:
         v, a = np.linalg.eigvalsh(V)[0], np.linalg.eigvalsh(A)[0]
         if v > 0 and a > 0:
-            upper = float(d / (2 * a * v**2 * np.trace(L.T @ np.linalg.solve(V, L))))
+            size = unit(L)
+            trace = np.trace((L / size).T @ np.linalg.solve(V / v, L / size))  # of v V^-1 Sigma
+            upper = float(d / 2 / a / v / trace / size / size)
     return BlowupBounds(lower, upper)

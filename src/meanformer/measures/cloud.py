@@ -197,6 +197,13 @@ class PointCloud(Module):
     def resample(self, n: int, *, key: Key) -> "PointCloud":
         """`n` independent draws from this measure, with equal weights; positions travel with their tokens."""
         n = checks.draws(n, self.d, key)
+        if self.points.ndim != 2:
+            checks.refuse(
+                "resample draws from a single cloud",
+                got=f"a batch of shape {self.points.shape[:-2]}",
+                expected="points of shape (n, d)",
+                remedy="index the batch: clouds[i].resample(...), or jax.vmap over it with one key each",
+            )
         index = draws.choice(key, self.weights, n)
         xp = draws.numpy_of(self, index)
         positions = None if self.positions is None else xp.asarray(self.positions)[index]

@@ -1,5 +1,6 @@
 """From one representation of a measure to another: tokens, Gaussians, densities."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -141,19 +142,33 @@ def to_density(mu: Any, cells: Any = None, *, low: Any = None, high: Any = None,
         margin = (high - low) / (2 * (jnp.asarray(cells, low.dtype) - 1))
         margin = jnp.where(margin > 0, margin, 0.5)
         low, high = low - margin, high + margin
-    side: np.ndarray = (np.asarray(high, np.float64) - np.asarray(low, np.float64)) / cells
+    side: np.ndarray = np.asarray(high, np.float64) / cells - np.asarray(low, np.float64) / cells
+    _check_volume(side, low.dtype)
     if isinstance(mu, PointCloud):
         masses = _binned(mu, np.asarray(low), side, cells, positions)
         positions = None if mu.positions is None else np.unique(np.asarray(mu.positions))
     else:
         axes = tuple(low[i] + float(side[i]) * (jnp.arange(cells[i], dtype=low.dtype) + 0.5) for i in range(len(cells)))
+        function = _function(mu)
         _check_resolved(mu, side)
-        masses, total = _sampled(_function(mu), grid_points(axes), cells)
+        masses, total = _sampled(function, grid_points(axes), cells)
         _check_inside(mu, total * float(np.prod(side)))
         if positions is not None:
             positions = np.asarray(checks.vector(positions, "positions"))
             masses = np.broadcast_to(masses, (len(positions), *cells)) / len(positions)
     return Density((masses / np.prod(side)).astype(low.dtype), low, high, positions)
+
+
+def _check_volume(side: np.ndarray, dtype: Any) -> None:
+    """Refuse cells whose volume, or one over it, which a density is of the size of, is beyond the range."""
+    largest = np.sqrt(float(jnp.finfo(dtype).max))
+    if not abs(np.log(np.abs(side)).sum()) < np.log(largest):
+        checks.refuse(
+            "the cells are too large or too small for floating-point numbers",
+            got=f"sides of {', '.join(f'{length:.3g}' for length in side)}",
+            expected=f"a volume between {1 / largest:.3g} and {largest:.3g}",
+            remedy="measure in other units: the density has those of one over a volume",
+        )
 
 
 def _checked_cells(cells: Any, d: int) -> tuple[int, ...]:
@@ -167,9 +182,7 @@ def _checked_cells(cells: Any, d: int) -> tuple[int, ...]:
             remedy="give one number of cells per coordinate",
         )
     counts = tuple(checks.whole(count, "cells", 2) for count in counts)
-    checks.fits_in_memory(
-        f"a grid of {' x '.join(map(str, counts))} cells", 64.0 * np.prod(counts, dtype=float), "take fewer cells"
-    )
+    checks.fits_in_memory(f"a grid of {' x '.join(map(str, counts))} cells", 64 * math.prod(counts), "take fewer cells")
     return counts
 
 
@@ -273,8 +286,10 @@ def _function(mu: Any) -> Callable[[Array], Any]:
 
 
 def _normal(g: Gaussian, x: Array) -> np.ndarray:
-    mean, cov = np.asarray(g.mean), np.asarray(g.covariance)
-    return np.atleast_1d(multivariate_normal.pdf(np.asarray(x), mean, cov))  # pyright: ignore[reportArgumentType]
+    covariance, u = (np.asarray(part, np.float64) for part in spread(g))
+    scaled = (np.asarray(x, np.float64) - np.asarray(g.mean, np.float64)) / u.item()
+    values = np.atleast_1d(multivariate_normal.pdf(scaled, cov=covariance))  # pyright: ignore[reportArgumentType]
+    return values / u.item() ** g.d
 
 
 def _sampled(function: Callable[[Array], Any], points: Array, cells: tuple[int, ...]) -> tuple[np.ndarray, float]:

@@ -156,7 +156,7 @@ def uniform_ball(d: int, radius: Any = 1.0, centre: Any = None) -> UniformBall:
     assert jnp.allclose(law.covariance, jnp.eye(2))
     ```
     """
-    d = checks.whole(d, "d")
+    d = checks.dimension(d)
     radius = checks.positive(radius, "radius", "a ball of radius 0 is a single point: use empirical")
     centre = np.zeros(d, radius.dtype) if centre is None else checks.vector(centre, "centre", d, " = d")
     return UniformBall(*cast((centre, radius), common_dtype(centre, radius)))
@@ -177,7 +177,7 @@ def uniform_cube(d: int, low: Any = -1.0, high: Any = 1.0) -> UniformCube:
     assert (tokens.points[:, 0] >= 0).all()
     ```
     """
-    d = checks.whole(d, "d")
+    d = checks.dimension(d)
     ends = [_end(value, name, d) for name, value in (("low", low), ("high", high))]
     lower, upper = cast(tuple(ends), common_dtype(ends))
     if checks.known(lower, upper) and not (np.asarray(lower) < np.asarray(upper)).all():
@@ -212,7 +212,7 @@ def uniform_sphere(d: int, radius: Any = 1.0) -> UniformSphere:
     ```
     """
     return UniformSphere(
-        checks.whole(d, "d"), checks.positive(radius, "radius", "a sphere of radius 0 is a single point: use empirical")
+        checks.dimension(d), checks.positive(radius, "radius", "a sphere of radius 0 is a single point: use empirical")
     )
 
 

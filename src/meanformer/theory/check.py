@@ -201,7 +201,7 @@ def check(run: Any, *, p: float | int = 2, seed: int = 0) -> Checked:
 
     MATH d.
     """
-    run, p = finished_run(run, "check"), checks.power(p)
+    run, p, seed = finished_run(run, "check"), checks.power(p), checks.whole(seed, "seed", 0)
     kinds = {PointCloud: _of_tokens, Gaussian: _of_gaussian, Density: _of_density}
     claims, paths = kinds[type(run.system.mu)](run, p, seed)
     if len(run.times) >= 3:

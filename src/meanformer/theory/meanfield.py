@@ -119,6 +119,7 @@ def mean_field_rate(
     MATH d.5.
     """
     sizes, counts, t1 = _checked(field, law, n, repeats, key, statistic, t1)
+    progress = None if progress is None else checks.flag(progress, "progress")
     keys = iter(jr.split(key, sum(counts) + 1))
     exact, words, kernel = _limit(field, law, t1, statistic)
     exact = exact if reference is None else None
@@ -229,7 +230,7 @@ def _moment(field: AbstractField, law: Any, n: int, t1: Any, key: Key, statistic
 
 
 def _statistic(mu: Any, statistic: str) -> np.ndarray:
-    return np.asarray(mu.mean if statistic == "mean" else mu.covariance)
+    return np.asarray(checks.representable(mu.mean if statistic == "mean" else mu.covariance, f"the {statistic}"))
 
 
 def _rms(row: np.ndarray) -> float:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ._reading import Unreadable, read
 from ._types import as_array, default_float, is_traced
 
 
@@ -61,37 +62,15 @@ def described(value: Any) -> str:
     return f"a value of type {type(value).__name__}"
 
 
-def _no_numbers(value: Any) -> str | None:
-    """What a value that is no array of numbers looks like; None if it is one."""
-    if isinstance(value, jax.Array):
-        return "random keys" if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) else None
-    if is_traced(value):  # a list of traced numbers
-        return None
-    try:
-        kind = np.asarray(value).dtype.kind
-    except ValueError:
-        return f"a {type(value).__name__} with rows of different lengths"
-    contents = {"O": "", "U": " of text", "S": " of text", "M": " of dates", "m": " of durations"}
-    return f"a {type(value).__name__}{contents[kind]}" if kind in contents else None
-
-
 def to_array(value: Any, name: str, kind: str = "an array of real numbers") -> Array:
     """`value` as a floating array: a floating dtype is kept, integers become the default float."""
     remedy = f"pass {name} as {kind}"
     if isinstance(value, str) or value is None:
         refuse(f"{name} must be numeric", got=repr(value), expected=kind, remedy=remedy)
-    if any(np.ma.is_masked(part) for part in (value if isinstance(value, (list, tuple)) else (value,))):
-        remedy = f"drop the masked rows, or fill them: {name}.filled(0.0)"
-        refuse(
-            f"{name} must not be masked",
-            got=f"a {type(value).__name__} with masked entries",
-            expected=kind,
-            remedy=remedy,
-        )
-    strange = _no_numbers(value)
-    if strange is not None:
-        refuse(f"{name} cannot be read as numbers", got=strange, expected=kind, remedy=remedy)
-    array = as_array(value)
+    try:
+        array = read(value)
+    except Unreadable as error:
+        refuse(f"{name} {error.wrong}", got=error.got, expected=kind, remedy=(error.remedy or remedy).format(name=name))
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         remedy = f"pass the real part of {name} if that is what you mean"
         refuse(f"{name} must be real", got=f"dtype {array.dtype}", expected=kind, remedy=remedy)
@@ -99,8 +78,8 @@ def to_array(value: Any, name: str, kind: str = "an array of real numbers") -> A
         remedy = f"convert {name} with .astype(float) if 0 and 1 are what you mean"
         refuse(f"{name} must be numbers, not truth values", got=f"dtype {array.dtype}", expected=kind, remedy=remedy)
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        array = as_array(array, default_float())
-    return array
+        return as_array(array, default_float())
+    return as_array(value if type(value) is float else array)  # a number of Python has its dtype only weakly
 
 
 def known(*arrays: Any) -> bool:
@@ -124,6 +103,21 @@ def finite(array: Any, name: str) -> Any:
             remedy=f"pass a finite number as {name}" if alone else f"replace or drop what is not finite in {name}",
         )
     return array
+
+
+UNITS = "measure in larger units: divide the points by a power of two"
+
+
+def representable(value: Any, name: str, remedy: str = UNITS) -> Any:
+    """Refuse a result that is beyond the floating-point range, though all that it is made of is within."""
+    if known(value) and not np.isfinite(np.asarray(value)).all():
+        refuse(
+            f"{name} is beyond the range of floating-point numbers",
+            got="a number that is too large, or not a number",
+            expected=f"finite numbers, below {float(jnp.finfo(np.asarray(value).dtype).max):.3g}",
+            remedy=remedy,
+        )
+    return value
 
 
 def matrix(value: Any, name: str) -> Array:
@@ -202,16 +196,27 @@ def power(value: Any) -> float:
     return float(array)
 
 
+# Larger whole numbers do not fit into an array, and count nothing.
+MOST = 2**62
+
+
 def whole(value: Any, name: str, least: int = 1) -> int:
     """A whole number, at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value < MOST:
         refuse(
             f"{name} must be a whole number, {least} or more",
             got=f"{name} = {value!r}",
-            expected=f"an integer >= {least}",
+            expected=f"an integer >= {least}" + ", and below 2^62" * (isinstance(value, int) and value >= MOST),
             remedy=f"pass a Python integer, e.g. {name}={max(least, 10)}",
         )
     return int(value)
+
+
+def dimension(value: Any) -> int:
+    """The dimension d of a space whose points fit in memory."""
+    d = whole(value, "d")
+    fits_in_memory("a space of this dimension", 64 * d, "take a smaller d")
+    return d
 
 
 def flag(value: Any, name: str) -> bool:
@@ -256,7 +261,7 @@ def draws(n: Any, d: int, key: Any) -> int:
 def one_of(value: Any, name: str, options: Iterable[str]) -> str:
     """One of the words `options`; a near miss is named."""
     options = list(options)
-    if value not in options:
+    if not isinstance(value, str) or value not in options:
         near = difflib.get_close_matches(str(value).lower(), options, n=1)
         refuse(
             f"{name} is not known",
@@ -284,6 +289,7 @@ def _available_memory(second: int) -> int:
 def fits_in_memory(what: str, nbytes: float | int, remedy: str) -> None:
     """Refuse an allocation that the machine cannot hold."""
     available = available_memory()
+    nbytes = min(nbytes, 1e300)  # of whole numbers that are no floats
     if nbytes > 0.9 * available:
         refuse(
             f"{what} cannot fit in memory",

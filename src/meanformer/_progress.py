@@ -5,6 +5,8 @@ import sys
 import time
 from typing import Any
 
+from . import _checks as checks
+
 # A run shorter than this shows nothing.
 QUIET_SECONDS = 1.0
 # A notebook is sent no more than one picture of the bar in so many seconds.
@@ -19,6 +21,7 @@ class Progress:
     """
 
     def __init__(self, wanted: bool | None, t0: float | int, t1: float | int, what: str = "flow", unit: str = "t ="):
+        wanted = None if wanted is None else checks.flag(wanted, "progress")
         self.notebook = in_notebook()
         self.shown = (self.notebook or sys.stderr.isatty()) if wanted is None else wanted
         self.t0, self.t1, self.what, self.unit = t0, t1, what, unit

@@ -8,6 +8,7 @@ import numpy as np
 
 from . import _checks as checks
 from . import _draws as draws
+from ._scale import norm, unit
 from ._types import Key, Points, Scalar, is_traced
 from ._warm import Module, light
 
@@ -114,14 +115,16 @@ class Sphere(AbstractSpace):
         self.radius = checks.positive(radius, "radius", "a sphere has a positive radius")
 
     def project(self, x: Points, v: Points) -> Points:
+        x = x / unit(x, -1)  # a direction alone
         return v - x * ((x * v).sum(-1, keepdims=True) / (x * x).sum(-1, keepdims=True))
 
     def retract(self, x: Points) -> Points:
-        return self.radius.astype(x.dtype) * x / jnp.linalg.norm(x, axis=-1, keepdims=True)
+        x = x / unit(x, -1)
+        return self.radius.astype(x.dtype) * (x / jnp.linalg.norm(x, axis=-1, keepdims=True))
 
     def sample(self, n: int, d: int, *, key: Key) -> Points:
         """`n` independent uniform points of the sphere in dimension `d`, shape `(n, d)`."""
-        d = checks.whole(d, "d")
+        d = checks.dimension(d)
         n = checks.draws(n, d, key)
         return jnp.asarray(draws.host(self.radius) * draws.directions(key, (n, d), self.radius.dtype))
 
@@ -129,7 +132,7 @@ class Sphere(AbstractSpace):
     def check(self, points: Points) -> None:
         if is_traced(points, self.radius):
             return
-        off = float(np.abs(np.linalg.norm(np.asarray(points), axis=-1) - float(self.radius)).max())
+        off = float(np.abs(norm(np.asarray(points), axis=-1) - float(self.radius)).max())
         if off > 1e3 * float(jnp.finfo(points.dtype).eps) * float(self.radius):
             checks.refuse(
                 "tokens must start on the sphere",

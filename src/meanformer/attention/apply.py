@@ -34,6 +34,11 @@ def velocity(field: AbstractField, mu: Any, t: Any = 0.0, accuracy: float | Plan
     t = checks.scalar(t, "t")
     mu = as_cloud(mu)
     check_velocity(field, mu, t)
+    remedy = "scale the tokens, Q and K, or V down: logits (Qx).(Ky) / tau must be finite, and so must sums of values"
+    return checks.representable(_velocity(field, mu, t, accuracy), "the velocity", remedy)
+
+
+def _velocity(field: AbstractField, mu: PointCloud, t: Any, accuracy: Any) -> Float[Array, "n d"]:
     if accuracy is None:
         return field(mu, mu.points, t)
     if isinstance(accuracy, Plan):

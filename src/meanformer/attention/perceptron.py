@@ -51,11 +51,11 @@ class Perceptron(AbstractLeaf):
             )
         b1 = None if b1 is None else checks.vector(b1, "b1", W1.shape[0], " = rows of W1")
         b2 = None if b2 is None else checks.vector(b2, "b2", W2.shape[0], " = rows of W2")
-        if not callable(activation):
+        if not callable(activation) or any(eqx.is_array(leaf) for leaf in jax.tree.leaves(activation)):
             checks.refuse(
                 "activation must be a function",
                 got=f"activation = {activation!r}",
-                expected="a function of arrays",
+                expected="a function of arrays, without arrays of its own",
                 remedy="activation=jax.nn.relu, the default, or jax.nn.gelu",
             )
         arrays = (W1, W2, b1, b2)

@@ -180,12 +180,21 @@ def _bytes(mu: PointCloud) -> float:
     return 12.0 * mu.n * mu.d * mu.points.dtype.itemsize
 
 
+def _check_logits(queries: np.ndarray, keys: np.ndarray) -> None:
+    """Refuse what squares of sums cannot be made of."""
+    with np.errstate(over="ignore"):
+        largest = np.maximum(np.abs(queries).max(), np.abs(keys).max()) ** 2 * (8 * queries.shape[1])
+    remedy = "scale the tokens, or Q and K, down: logits (Qx).(Ky) must be finite"
+    checks.representable(largest, "the largest logit", remedy)
+
+
 def asked_of(field: AbstractField, mu: PointCloud, t: Scalar, everything: bool = False) -> list[Asked]:
     """The sums that a field needs at the tokens of `mu`, for the planner: those that may be fast, or `everything`."""
     found = []
     for leaf, cloud, view in problems(field, mu, t, View(mu.positions), AbstractAttention):
         if isinstance(leaf, (*EXPONENTIAL, Sigmoid)) and not (isinstance(leaf, Sinkhorn) and view.causal):
             queries, keys = (np.asarray(a, float) for a in leaf.features(cloud.points, cloud.points))
+            _check_logits(queries, keys)
             averages = not isinstance(leaf, Sigmoid)
             columns = leaf.V.shape[0] + int(averages)
             # Those without weight ask in a Sinkhorn problem as well, and are in its boxes.

@@ -9,6 +9,7 @@ import numpy as np
 from .. import _checks as checks
 from .._types import is_traced
 from ..attention.base import AbstractField
+from ..attention.view import as_cloud
 from ..measures.cloud import PointCloud
 from .history import token_run
 
@@ -133,6 +134,7 @@ def attention_summary(field: AbstractField, mu: PointCloud, t: Any = 0.0, thresh
             expected="a field and tokens outside jit, vmap and grad",
             remedy="use field.matrix(mu), which can be traced",
         )
+    mu = as_cloud(mu)
     if isinstance(mu, PointCloud) and mu.n > MOST_TOKENS:
         checks.refuse(
             "the singular values of an attention matrix cost O(n^3)",

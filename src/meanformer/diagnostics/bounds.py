@@ -168,6 +168,7 @@ def lipschitz_constants(field: AbstractField, radius: Any, t: Any = 0.0) -> Lips
     check_kind(field)
     radius, t = checks.positive(radius, "radius", "the radius of a ball around 0"), checks.scalar(t, "t")
     terms = field.terms(t)
+    terms, radius = cast((terms, radius), common_dtype(terms, radius))
     return _constants(terms, radius, np.ones(len(terms), radius.dtype))
 
 
@@ -304,6 +305,7 @@ def euler_bound(field: AbstractField, mu: PointCloud, depth: int, t1: Any = 1.0,
     """
     p = checks.power(p)
     depth = checks.whole(depth, "depth")
+    check_kind(field)
     if not is_constant(field):
         checks.refuse(
             "the Euler bound is for constant weights",
@@ -350,7 +352,8 @@ def trace_bound(field: AbstractField, trace: Any, t1: Any, t0: Any = 0.0) -> flo
             expected="trace >= 0",
             remedy="pass the trace of a covariance: jnp.trace(mu.covariance)",
         )
-    t0, t1 = cast(_checked_times(t0, t1), trace.dtype)
+    t0, t1 = _checked_times(t0, t1)
+    field, trace, t0, t1 = cast((field, trace, t0, t1), common_dtype(field, field.terms(t0), trace))
     exponent = jnp.zeros((), trace.dtype)
     for piece, start, end in _over_pieces(field, t0, t1):
         for term in piece.terms(start):

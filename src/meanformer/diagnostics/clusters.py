@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import _checks as checks
+from .._scale import norm, unit
 from ..display.card import Html, array, card, number, shown, table
 from ..measures.cloud import PointCloud
 
@@ -70,12 +71,14 @@ def clusters(mu: PointCloud, tolerance: float = 0.01) -> Clusters:
             remedy="wrap points in mf.PointCloud; of a run take run.final or run.states[k]",
         )
     points, weights = np.asarray(mu.points, float), np.asarray(mu.weights, float)
-    return clusters_at(points, weights, tolerance * box_diameter(points[weights > 0]))
+    return clusters_at(points, weights, box_diameter(points[weights > 0], tolerance))
 
 
-def box_diameter(points: np.ndarray) -> float:
-    """The diameter of the bounding box of `points`, shape (n, d)."""
-    return float(np.linalg.norm(np.ptp(points, axis=0)))
+def box_diameter(points: np.ndarray, share: float = 1.0) -> float:
+    """The diameter of the bounding box of `points`, shape (n, d), or a share of it."""
+    size = unit(points)
+    with np.errstate(over="ignore"):  # the diameter may be infinite where the points are not
+        return float(share * norm(np.ptp(points / size, axis=0)) * size)
 
 
 def clusters_at(points: np.ndarray, weights: np.ndarray, delta: float) -> Clusters:
@@ -84,12 +87,16 @@ def clusters_at(points: np.ndarray, weights: np.ndarray, delta: float) -> Cluste
     points = points[seen]
     # The rounding of the coordinates themselves is no distance.
     delta = max(delta, 1e-12 * float(np.abs(points).max(initial=0.0)))
-    count, component = _linked(points, delta) if delta > 0 else (1, np.zeros(len(points), int))
+    # In units of the points, because distances are squared. Beyond their diameter one distance is like another.
+    size = float(unit(points))
+    points = points / size
+    near = min(delta / 8, size * points.shape[1]) / size * 8
+    count, component = _linked(points, near) if near > 0 else (1, np.zeros(len(points), int))
     labels = np.full(len(weights), -1)
     labels[seen] = component
     masses = np.bincount(component, weights[seen], minlength=count)
     centres = [np.bincount(component, weights[seen] * coordinate, minlength=count) for coordinate in points.T]
-    return Clusters(count, labels, np.stack(centres, 1) / masses[:, None], masses, delta)
+    return Clusters(count, labels, np.stack(centres, 1) / masses[:, None] * size, masses, delta)
 
 
 def _linked(points: np.ndarray, delta: float) -> tuple[int, np.ndarray]:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.spatial import KDTree
 
+from .. import _checks as checks
+from .._scale import norm
 from .clusters import box_diameter, clusters_at
 from .verdict import SAME, Case, Verdict
 
@@ -24,7 +26,15 @@ def _positive(M: np.ndarray) -> bool:
 def _multiple_of_one(M: np.ndarray) -> float | None:
     """The c with M = c I, if there is one."""
     c = float(M[0, 0])
-    return c if np.linalg.norm(M - c * np.eye(len(M))) <= SAME * abs(c) else None
+    return c if norm(M - c * np.eye(len(M))) <= SAME * abs(c) else None
+
+
+def _limits(**given: Any) -> tuple[float, ...]:
+    """The limits of a criterion, positive numbers."""
+    return tuple(
+        float(checks.positive(value, name, "leave it out for the limit that was tried"))
+        for name, value in given.items()
+    )
 
 
 def boolean_attention(
@@ -52,6 +62,7 @@ def boolean_attention(
 
     MATH h, row 1; Geshkovski et al. 2023.
     """
+    small, boolean, threshold, horizon = _limits(small=small, boolean=boolean, threshold=threshold, horizon=horizon)
     case = Case(run, "boolean_attention", "attention tends to a Boolean matrix of rank at most 2")
     mu = run.system.mu
     case.asks("d = 1", mu.d == 1)
@@ -157,6 +168,10 @@ def polytope_limit(
 
     MATH h, row 2; Geshkovski et al. 2023.
     """
+    tolerance, defect, straggler, growth, horizon = _limits(
+        tolerance=tolerance, defect=defect, straggler=straggler, growth=growth, horizon=horizon
+    )
+    directions = checks.whole(directions, "directions")
     case = Case(run, "polytope_limit", "z = e^(-tV) x tends to 0 and to points of the boundary of a convex polytope")
     rate = _multiple_of_one(case.V) or 0.0
     case.asks("V = c I with c > 0", rate > 0)
@@ -165,6 +180,7 @@ def polytope_limit(
     def judge() -> tuple[bool | None, dict[str, Any]]:
         z = case.along(np.eye(len(case.V)), rate)
         seen, evidence = _polytope(z, case.A, tolerance, defect, straggler, growth, directions)
+        evidence["limits"] *= case.unit
         return seen, {**evidence, "moving": case.moved(z, rate) / max(_extent(z[-1]), 1e-300)}
 
     return case.verdict(judge, rate * case.span, horizon, tolerance)
@@ -238,6 +254,7 @@ def hyperplane_limit(run: Any, *, gap: float = 0.02, width: float = 0.1, horizon
 
     MATH h, row 3; Geshkovski et al. 2023.
     """
+    gap, width, horizon = _limits(gap=gap, width=width, horizon=horizon)
     case = Case(run, "hyperplane_limit", "z = e^(-tV) x approaches at most three parallel hyperplanes")
     top = _top_of(case.V)
     simple = top if top is not None and top.right.shape[1] == 1 else None
@@ -254,7 +271,7 @@ def hyperplane_limit(run: Any, *, gap: float = 0.02, width: float = 0.1, horizon
         evidence = {
             "hyperplanes": len(parts),
             "width": float(widest),
-            "values": np.array([part.mean() for part in parts]),
+            "values": np.array([part.mean() for part in parts]) * case.unit,
             "rate": top.rate,
             "moving": case.moved(z, top.rate) / extent,
         }
@@ -298,6 +315,9 @@ def paranormal_limit(
 
     MATH h, row 4; Geshkovski et al. 2023.
     """
+    tolerance, defect, straggler, horizon = _limits(
+        tolerance=tolerance, defect=defect, straggler=straggler, horizon=horizon
+    )
     case = Case(run, "paranormal_limit", "along G, z = e^(-tV) x tends to 0 and to the boundary of a polytope of F")
     top = _top_of(case.V)
     case.asks(
@@ -311,6 +331,7 @@ def paranormal_limit(
         inside = case.along(top.left, top.rate)
         seen, evidence = _polytope(inside, top.inner(case.A), tolerance, defect, straggler, np.inf, directions=1)
         evidence.pop("hull_growth")
+        evidence["limits"] *= case.unit
         extent = max(_extent(inside[-1]), 1e-300)
         evidence = {"dimension": top.right.shape[1], **evidence, "moving": case.moved(inside, top.rate) / extent}
         return (None if case.rounding(top.left, top.rate) > tolerance / 10 * extent else seen), evidence
@@ -345,13 +366,15 @@ def collapse_limit(run: Any, *, exponent: float = 0.1, mean: float = 0.01, horiz
 
     MATH h, row 5; Geshkovski et al. 2023.
     """
+    exponent, mean, horizon = _limits(exponent=exponent, mean=mean, horizon=horizon)
     case = Case(run, "collapse_limit", "all tokens collapse to 0, the spread like t^(-1/2)")
     rate, A = -(_multiple_of_one(case.V) or 0.0), case.A
     case.asks("V = -c I with c > 0", rate > 0)
-    case.asks("A = A^T > 0", bool(np.linalg.norm(A - A.T) <= SAME * np.linalg.norm(A)) and _positive(A))
+    case.asks("A = A^T > 0", bool(norm(A - A.T) <= SAME * norm(A)) and _positive(A))
     if not case.applies:
         return case.verdict(lambda: (None, {}), 0.0, horizon)
-    x = np.asarray(case.run.original().points, float)[: len(case.times)][:, case.seen] @ np.linalg.cholesky(A)
+    x = np.asarray(case.run.original().points, float)[: len(case.times)][:, case.seen] / case.unit
+    x = x @ np.linalg.cholesky(A)
     variances = np.linalg.eigvalsh(np.atleast_2d(np.cov(x[0].T, bias=True)))
     least = float(variances[variances > SAME * variances.max()].min(initial=1.0))
 

@@ -6,6 +6,7 @@ Everything is computed from $M=L^\top BL$: any rank, no inverse, and first deriv
 values too.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -14,6 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .. import _checks as checks
+from .._scale import norm
 from .._types import Scalar, cast, common_dtype
 from ..attention.kernel import AbstractAttention
 from ..attention.l2 import L2
@@ -101,7 +103,7 @@ def softmax_energy(A: Any, gaussian: Gaussian) -> Scalar:
     Softmax with $A=\pm A^\top$ and $V=cA^\top$ descends $c$ times it.
 
     **Arguments:** `A` of shape `(d, d)`, with the temperature in it: `field.A / field.tau`; a single Gaussian.
-    **Returns:** a number of shape `()`.
+    **Returns:** a number of shape `()`, infinite beyond the floating-point range.
 
     ```python
     g = mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
@@ -120,7 +122,7 @@ def l2_energy(K: Any, gaussian: Gaussian) -> Scalar:
     L2 attention with $Q=\pm K$ and $V=cA^\top$ descends $c$ times it.
 
     **Arguments:** `K` of shape `(k, d)`, with the temperature in it: `field.K / sqrt(field.tau)`; a single Gaussian.
-    **Returns:** a number of shape `()`.
+    **Returns:** a number of shape `()`, infinite beyond the floating-point range.
 
     ```python
     g = mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
@@ -128,9 +130,12 @@ def l2_energy(K: Any, gaussian: Gaussian) -> Scalar:
     ```
     """
     K, _, L = _read(K, "K", gaussian, square=False)
-    KL = K @ L
-    log_det = jnp.linalg.slogdet(jnp.eye(len(K), dtype=K.dtype) + 2 * KL @ KL.T)[1]
-    return -(jnp.sum(KL**2) - log_det / 2) / 2
+    values = jnp.linalg.svd(K @ L, compute_uv=False)
+    # log(1 + 2 s^2) / 2, also where s^2 is infinite.
+    large = values > 1 / jnp.finfo(values.dtype).eps
+    logs = jnp.log1p(2 * jnp.where(large, 0, values) ** 2) / 2
+    logs = jnp.where(large, jnp.log(jnp.where(large, values, 1)) + math.log(2) / 2, logs)
+    return -jnp.sum(values**2 - logs) / 2
 
 
 def e0_energy(A: Any, mu: Gaussian | PointCloud) -> Scalar:
@@ -212,7 +217,8 @@ def gaussian_energy(field: AbstractAttention, gaussian: Gaussian) -> Scalar:
     Here $A=K^\top Q/\tau$. For $c<0$ the Gaussian climbs $-F$. For Sinkhorn this is the gradient flow of the measure,
     mean included; for the other two it is that of the covariance, whatever the mean does.
 
-    **Arguments:** a field and a single Gaussian. **Returns:** a number of shape `()`.
+    **Arguments:** a field and a single Gaussian. **Returns:** a number of shape `()`, infinite beyond the
+    floating-point range.
 
     **Raises:** `InputError` for any other field, with the condition that fails; traced matrices are taken to satisfy
     theirs.
@@ -259,7 +265,7 @@ def gaussian_energy(field: AbstractAttention, gaussian: Gaussian) -> Scalar:
 
 def _check_multiple(kind: str, V: Array, matched: Array, M: Array, name: str, expected: str) -> None:
     if checks.known(V, M) and np.asarray(M).any() and far(V, matched):
-        off = np.linalg.norm(np.asarray(V) - np.asarray(matched)) / np.linalg.norm(np.asarray(V))
+        off = norm(np.asarray(V) - np.asarray(matched)) / norm(np.asarray(V))
         _refuse(kind, f"a V that is not a multiple of {name}: off by {off:.2g} of its norm", expected)
 
 

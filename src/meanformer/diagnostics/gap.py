@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _checks as checks
+from .._scale import norm
 from ..attention.softmax import Softmax
 from ..measures.cloud import PointCloud
+from ..measures.convert import spread, to_gaussian
 from ..measures.gaussian import Gaussian
 from ..metrics.bures import bures_wasserstein
 
@@ -122,12 +124,14 @@ def gaussian_gap(run_tokens: Any, run_gaussian: Any) -> GaussianGap:
         # Both runs may share their save times; otherwise the Gaussian is interpolated.
         same = np.flatnonzero(np.asarray(run_gaussian.times) == t)
         gaussian = run_gaussian.states[int(same[0])] if same.size else run_gaussian.at(t)
-        gap, exact = np.asarray(cloud.covariance - gaussian.covariance), np.asarray(gaussian.covariance)
-        distance = bures_wasserstein(Gaussian(cloud.mean, cov=cloud.covariance), gaussian)
-        size = np.linalg.norm(gap)
-        shift = np.linalg.norm(np.asarray(cloud.mean - gaussian.mean))
-        scale = np.linalg.norm(exact)
-        relative = size / scale if scale > 0 else np.inf
+        distance = bures_wasserstein(to_gaussian(cloud), gaussian)
+        shift = norm(np.asarray(cloud.mean - gaussian.mean))
+        (found, one), (exact, two) = (map(np.asarray, spread(mu)) for mu in (cloud, gaussian))
+        unit, scale = max(one.item(), two.item()), norm(exact)
+        # Both over the square of the larger unit; the quotient has none.
+        gap = norm(found * (one / unit) ** 2 - exact * (two / unit) ** 2)
+        relative = gap / scale * (unit / two.item()) ** 2 if scale > 0 else np.inf
+        size = gap * unit * unit
         table.append((t, shift, size, relative, float(distance), kernel_size(run_gaussian.field, gaussian, t)))
     result = GaussianGap(*np.array(table).T, tokens=run_tokens.system.mu.n)
     largest = np.nanmax(result.kernel, initial=0.0)

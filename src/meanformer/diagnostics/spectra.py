@@ -12,15 +12,18 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._programs.call import program
+from .._scale import norm, unit
 from .._types import Scalar
 from ..measures.cloud import PointCloud
+from ..measures.convert import spread
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 
 
 def _covariance(of: Any) -> Float[Array, "d d"]:
+    """The covariance up to a factor: what is read off it does not depend on units."""
     measure = isinstance(of, (PointCloud, Gaussian, Density))
-    covariance = of.covariance if measure else checks.matrix(of, "covariance")
+    covariance = spread(of)[0] if measure else checks.matrix(of, "covariance")
     if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
         checks.refuse(
             "a covariance is a square matrix",
@@ -38,12 +41,25 @@ def _covariance(of: Any) -> Float[Array, "d d"]:
                 expected="C == C.T",
                 remedy="pass (C + C.T) / 2",
             )
+        if not measure:
+            _check_positive(values, covariance.dtype)
     return covariance
+
+
+def _check_positive(values: np.ndarray, dtype: Any) -> None:
+    smallest = np.linalg.eigvalsh(np.asarray(values / unit(values), np.float64))[0]
+    if smallest < -max(1e-8, 100 * float(jnp.finfo(dtype).eps)) * 2:
+        checks.refuse(
+            "a covariance is positive semi-definite",
+            got=f"an eigenvalue of {smallest * float(unit(values)):.3g}",
+            expected="eigenvalues >= 0",
+            remedy="pass a measure, or the covariance of one",
+        )
 
 
 @program(inline=True)
 def _shares(covariance: Float[Array, "d d"]) -> Float[Array, " d"]:
-    spectrum = jnp.maximum(jnp.linalg.eigvalsh(covariance), 0)
+    spectrum = jnp.maximum(jnp.linalg.eigvalsh(covariance / unit(covariance)), 0)
     total = spectrum.sum()
     # A single point has no variance; it counts as rank 1 in one direction, so that the order of the ranks holds.
     alone = jnp.zeros_like(spectrum).at[-1].set(1)
@@ -78,7 +94,8 @@ def effective_ranks(covariances: np.ndarray) -> np.ndarray:
     """The effective rank of each of many covariances, shape `(k, d, d)`, on the host; NaN where one is not finite."""
     ranks = np.full(len(covariances), np.nan)
     finite = np.isfinite(covariances).all(axis=(1, 2))
-    spectra = np.maximum(np.linalg.eigvalsh(covariances[finite]), 0)
+    scaled = covariances[finite] / unit(covariances[finite], (1, 2))
+    spectra = np.maximum(np.linalg.eigvalsh(scaled), 0)
     total = spectra.sum(axis=1, keepdims=True)
     shares = np.divide(spectra, total, out=np.zeros_like(spectra), where=total > 0)
     ranks[finite] = np.exp(-np.sum(shares * np.log(np.where(shares > 0, shares, 1)), axis=1))
@@ -188,10 +205,10 @@ def average_cosine(mu: PointCloud | Density) -> Scalar:
 
 @program(inline=True)
 def _average_cosine(cloud: PointCloud) -> Scalar:
-    largest = jnp.abs(cloud.points).max(axis=1, keepdims=True)
-    scaled = cloud.points / jnp.where(largest > 0, largest, 1)  # so that no square overflows, or underflows
-    lengths = jnp.sqrt(jnp.where(largest[:, 0] > 0, jnp.sum(scaled**2, axis=1), 1))
-    w = jnp.where(largest[:, 0] > 0, cloud.weights, 0)
+    scaled = cloud.points / unit(cloud.points, 1)
+    lengths = norm(scaled, axis=1)
+    w = jnp.where(lengths > 0, cloud.weights, 0)
+    lengths = jnp.where(lengths > 0, lengths, 1)
     mean, alone = (w / lengths) @ scaled, jnp.sum(w**2)
     pairs = jnp.sum(w) ** 2 - alone
     some = jnp.sum(w > 0) > 1

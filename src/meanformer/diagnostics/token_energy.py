@@ -16,6 +16,7 @@ from jaxtyping import Array
 
 from .. import _checks as checks
 from .._programs.call import program
+from .._scale import norm, unit
 from .._types import Matrix, Scalar, cast, common_dtype
 from .._warm import Module
 from ..attention.potentials import Potentials
@@ -35,13 +36,16 @@ def far(M: Array, other: Array) -> bool:
     if not checks.known(M, other):
         return False
     rounding = max(1e-8, 100 * float(jnp.finfo(M.dtype).eps))
-    return bool(np.linalg.norm(np.asarray(M) - np.asarray(other)) > rounding * np.linalg.norm(np.asarray(M)))
+    M, other = np.asarray(M), np.asarray(other)
+    return bool(norm(M - other) > rounding * norm(M))
 
 
 def multiple(V: Array, M: Array) -> Scalar:
     r"""The $c$ with $V=cM$: $\langle V,M\rangle/\langle M,M\rangle$, and 0 for $M=0$, where nothing moves."""
+    v, m = unit(V), unit(M)
+    V, M = V / v, M / m
     size = jnp.sum(M**2)
-    return jnp.sum(V * M) / jnp.where(size > 0, size, 1)
+    return jnp.sum(V * M) / jnp.where(size > 0, size, 1) * (v / m)
 
 
 def _pairs(M: Matrix, mu: PointCloud) -> Problem:
@@ -141,7 +145,8 @@ def token_law(field: Any, space: AbstractSpace, mu: PointCloud) -> TokenLaw:
 def _definite(M: Matrix, V: Matrix, space: AbstractSpace) -> int | None:
     r"""The sign of $n\cdot MVn$ for all $n$, or on a curved space that of $c$ in $V=cM$; None if there is none."""
     if isinstance(space, Euclidean):
-        values = np.linalg.eigvalsh(np.asarray(M @ V + (M @ V).T))
+        product = (M / unit(M)) @ (V / unit(V))
+        values = np.linalg.eigvalsh(np.asarray(product + product.T))
         rounding = 1e-12 * float(np.abs(values).max())
         return 1 if values[0] >= -rounding else -1 if values[-1] <= rounding else None
     c = multiple(V, M)

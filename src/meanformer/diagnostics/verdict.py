@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .._scale import unit
 from ..attention.schedule import is_constant
 from ..attention.softmax import Softmax
 from ..attention.view import act
@@ -66,7 +67,10 @@ Judge = Callable[[], tuple[bool | None, dict[str, Any]]]
 
 
 class Case:
-    """A run of tokens read for a theorem: matrices, tokens in both frames, and the hypotheses that were asked for."""
+    """A run of tokens read for a theorem: matrices, tokens in both frames, and the hypotheses that were asked for.
+
+    Tokens are in units of the power of two `unit`, and so is `A`.
+    """
 
     def __init__(self, run: Any, asker: str, claim: str):
         self.run, self.claim = token_run(run, asker), claim
@@ -94,6 +98,9 @@ class Case:
         finite = np.isfinite(np.asarray(run.points)).all(axis=(1, 2))
         self.times = np.asarray(run.times, float)[finite]
         self.frame = np.asarray(run.points, float)[finite][:, self.seen]
+        # In units of the largest token, so that no square of a length, and no cutoff, depends on the units of the run.
+        self.unit = float(unit(self.frame))
+        self.frame, self.A = self.frame / self.unit, self.A * self.unit * self.unit
         self.span = float(self.times[-1] - self.times[0])
 
     def asks(self, condition: str, holds: bool) -> None:

@@ -13,10 +13,12 @@ from scipy.interpolate import CubicSpline
 
 from .. import _checks as checks
 from .._programs.call import program
+from .._scale import norm
 from ..attention.base import AbstractField
 from ..attention.schedule import breaks_of, check_velocity, frozen
 from ..attention.view import View
 from ..measures.cloud import PointCloud
+from ..measures.convert import spread
 from ..measures.density import Density
 
 
@@ -96,6 +98,7 @@ def weak_residual(
     MATH c.
     """
     run = _checked_run(run)
+    seed = checks.whole(seed, "seed", 0)
     tested: AbstractField = run.field if field is None else field
     mu = run.system.mu
     check_velocity(tested, mu, run.times[0])
@@ -196,7 +199,9 @@ def _frequencies(run: Any, frequencies: Any, count: int, seed: int) -> np.ndarra
     d = run.system.mu.d
     if frequencies is None:
         spread = _reach(run) / np.sqrt(d) or 1.0
-        return np.random.default_rng(seed).normal(size=(checks.whole(count, "count"), d)) / spread
+        count = checks.whole(count, "count")
+        checks.fits_in_memory(f"{count} test functions", 64 * count * len(run.times), "take fewer of them")
+        return np.random.default_rng(seed).normal(size=(count, d)) / spread
     omega = np.asarray(checks.matrix(frequencies, "frequencies"), float)
     if omega.shape[1] != d:
         checks.refuse(
@@ -211,10 +216,11 @@ def _frequencies(run: Any, frequencies: Any, count: int, seed: int) -> np.ndarra
 def _reach(run: Any) -> float:
     """The largest root mean square distance to the mean of the start, along the run."""
     states = run.states
-    means, traces = np.asarray(states.mean), np.trace(np.asarray(states.covariance), axis1=-2, axis2=-1)
+    means, (covariances, units) = np.asarray(states.mean), map(np.asarray, spread(states))
     with np.errstate(over="ignore", invalid="ignore"):  # a blow-up: what is beyond the range does not count
-        squares = traces + np.sum((means - means[0]) ** 2, axis=1)
-    return float(np.sqrt(squares[np.isfinite(squares)].max(initial=0.0)))
+        deviations = np.sqrt(np.trace(covariances, axis1=-2, axis2=-1)) * units.reshape(-1)
+        lengths = norm(np.stack([deviations, norm(means - means[0], axis=1)], axis=1), axis=1)
+    return float(lengths[np.isfinite(lengths)].max(initial=0.0))
 
 
 def _row(run: Any, k: int) -> Any:

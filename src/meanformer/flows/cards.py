@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..diagnostics.clusters import clusters_at
+from ..diagnostics.clusters import box_diameter, clusters_at
 from ..display.card import Html, card, number
 from ..display.drawing import COLOURS, FAINT, box_of, dots, lines, picture, placed
 from ..measures.cards import density_picture, eigenvalues, in_plane
@@ -73,7 +73,7 @@ def _paths(times: np.ndarray, points: np.ndarray, weights: np.ndarray) -> Html:
 
 def _colours(points: np.ndarray, weights: np.ndarray) -> list[str]:
     """A colour for each cluster, if there are few."""
-    found = clusters_at(points, weights, 0.01 * float(np.linalg.norm(np.ptp(points, axis=0))))
+    found = clusters_at(points, weights, box_diameter(points, 0.01))
     return [COLOURS[label] if found.count <= len(COLOURS) and label >= 0 else COLOURS[0] for label in found.labels]
 
 

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Int
 from .. import _checks as checks
 from .._programs.call import program
 from .._progress import Progress
+from .._scale import norm
 from .._types import Scalar
 from .._warm import Module
 from ..attention.base import AbstractField
@@ -94,7 +95,7 @@ class DensitySystem(AbstractSystem):
         r"""The root of $\int|\Gamma_\rho|^2d\rho$."""
         cloud = self.measure(y).cloud()
         velocity = self.field.evaluate(cloud, cloud.points, t, View(cloud.positions))
-        return jnp.sqrt(cloud.weights @ jnp.sum(velocity**2, axis=1))
+        return norm(jnp.sqrt(cloud.weights)[:, None] * velocity)
 
     def snapshot(self, t: Scalar, y: Any) -> Any:
         return y

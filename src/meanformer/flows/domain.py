@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from .. import _checks as checks
 from .._programs.call import program
+from .._scale import norm
 from .._types import Scalar
 from ..attention.base import AbstractField
 from ..attention.view import View
@@ -135,7 +136,7 @@ def _ends_in_a_jump(density: Density) -> np.ndarray:
 def covering(field: AbstractField, density: Density, t0: Scalar, t1: Scalar) -> Density:
     """The density on a box that holds the paths of its scouts, and no more than the ball of the radius bound."""
     cloud = scouts(density)
-    radius = jnp.linalg.norm(cloud.points, axis=1).max()  # of the markers too: those are the corners of the mass
+    radius = norm(cloud.points, axis=1).max()  # of the markers too: those are the corners of the mass
     bound = grown_radius(field, radius, t0, t1)
     # Enough steps for the fastest that the radius can grow, or shrink.
     rate = 0.0 if bound is None else np.log(max(float(bound) / max(float(radius), 1e-300), 1.0))

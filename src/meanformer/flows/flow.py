@@ -25,7 +25,7 @@ from .domain import covering
 from .endless import endless_run, with_fate
 from .frames import Rescaled
 from .gaussians import GaussianSystem
-from .journal import AbstractJournal, NoJournal
+from .journal import AbstractJournal, checked_journal
 from .methods import method_of
 from .observe import checked_observer
 from .planning import STATES_IN_A_STEP, checked_plan, with_sums
@@ -79,8 +79,9 @@ def flow(
     - `t1`, `t0`: the time span. With `t1=jnp.inf` a Gaussian runs until its fate is known: see `run.fate`.
     - `solver`: a name ("tsit5", "dopri8", "euler", "kvaerno5", "rodas5p", ...) or a diffrax solver; the default is
       "tsit5" for tokens and "rodas5p", which is implicit, for Gaussians (also "tsit5" if they are large, or traced).
-      `rtol`, `atol`: tolerances of its error control (1e-6 and 1e-9, in float32 1e-4 and 1e-6; Gaussians: 1e-8, and
-      1e-11 of the largest number at the start). `step`: a constant step instead of error control.
+      `rtol`, `atol`: tolerances of its error control (1e-6 and 1e-9, in float32 1e-4 and 1e-6, `atol` at most `rtol`
+      of the largest coordinate at the start; Gaussians: 1e-8, and 1e-11 of the largest number at the start). `step`: a
+      constant step instead of error control.
     - `accuracy`: the error that sums over tokens may have, relative to the field's scale: then keys of dimension 1, 2
       and 3 need $O(n)$ work instead of $O(n^2)$ (see `mf.plan`, which also makes a plan to pass here). By default sums
       are exact. `rtol` is at least ten times as large.
@@ -113,7 +114,7 @@ def flow(
     ```
     """
     began = clock.monotonic()
-    book = NoJournal() if journal is None else journal
+    book = checked_journal(journal)
     options = {"t1": t1, "t0": t0, "solver": solver, "rtol": rtol, "atol": atol, "step": step, "accuracy": accuracy}
     options |= {"save": save, "sample": sample, "observers": observers, "space": space, "frame": frame, "stop": stop}
     call = field, measure, options | {"max_steps": max_steps}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from .. import _checks as checks
 from .._types import Scalar
 from ..outcome import Ending, Outcome
 from .observe import Observer, recorded
@@ -66,6 +67,18 @@ class NoJournal(AbstractJournal):
 
     def finish(self, run: Trajectory) -> None:
         pass
+
+
+def checked_journal(journal: Any) -> AbstractJournal:
+    """The journal that was asked for, or one that keeps nothing."""
+    if journal is not None and not isinstance(journal, AbstractJournal):
+        checks.refuse(
+            "journal is not known",
+            got=checks.described(journal),
+            expected='mf.Journal("runs/mine"), or None',
+            remedy="mf.Journal(path) makes one from the path of a folder",
+        )
+    return NoJournal() if journal is None else journal
 
 
 def shell_of(system: AbstractSystem, observer: Observer, t0: Scalar, discrete: bool) -> Trajectory:

@@ -26,7 +26,7 @@ from ..outcome import Ending, Outcome
 from ..spaces import AbstractSpace, resolve_space
 from .frames import Original
 from .gaussians import GaussianSystem
-from .journal import AbstractJournal, NoJournal
+from .journal import AbstractJournal, checked_journal
 from .observe import checked_observer
 from .onebyone import one_by_one, with_all_layers
 from .particles import ParticleSystem
@@ -135,7 +135,7 @@ def layers(
                 expected="known numbers",
                 remedy="leave these options out under jit, vmap and grad; or use mf.flow, which takes them",
             )
-        book = NoJournal() if journal is None else journal
+        book = checked_journal(journal)
         finished = book.begin("layers", *call)
         if finished is not None:
             return finished

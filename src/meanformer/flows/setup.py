@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _checks as checks
+from .. import _draws as draws
 from .._types import Scalar, as_array, as_host, cast, common_dtype, is_traced, wider
 from .._warm import assembled
 from ..attention.base import AbstractField
@@ -19,7 +20,7 @@ from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from ..spaces import Euclidean, resolve_space
 from .densities import DensitySystem
-from .frames import ORIGINAL, Rescaled
+from .frames import ORIGINAL, MovingRescaled, Rescaled
 from .gaussians import GaussianSystem
 from .particles import ParticleSystem
 from .solvers import NAMES, estimates_errors
@@ -173,6 +174,8 @@ def checked_control(
                 expected=f"rtol >= {noise:.3g}",
                 remedy="loosen rtol, or ask for a better accuracy",
             )
+    if isinstance(system, ParticleSystem):
+        default_atol = _token_atol(system, default_atol, default_rtol)
     # Tokens given in a lower precision than the field's have no more digits than that, if digits are asked for.
     digits = dtype if rtol is None else given
     rtol = default_rtol if rtol is None else checked_rtol(rtol, digits)
@@ -195,6 +198,18 @@ def checked_control(
             remedy="flow(..., solver='euler', step=0.01), or mf.layers",
         )
     return Control(as_host(rtol, dtype), as_host(atol, dtype), None if step is None else as_host(step, dtype))
+
+
+def _token_atol(system: ParticleSystem, atol: float, rtol: float) -> Any:
+    """The absolute tolerance for tokens of any size: `atol`, but no more than the share `rtol` of the largest number at
+    the start, beyond which nothing would be controlled, and no less than what rounding leaves of it.
+    """
+    xp = draws.numpy_of(system.mu.points)
+    size = xp.abs(xp.asarray(system.mu.points)).max()
+    size = xp.where(size > 0, size, 1) if xp is np else jax.lax.stop_gradient(jnp.where(size > 0, size, 1))
+    # The propagators of a moving frame are of the size of one, whatever the tokens are.
+    least = 0.0 if isinstance(system.frame, MovingRescaled) else float(jnp.finfo(system.dtype).eps)
+    return xp.clip(xp.asarray(atol, size.dtype), least * size, rtol * size)
 
 
 def checked_rtol(rtol: Any, digits: Any) -> Scalar:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from .. import _checks as checks
+from .._scale import norm
 from .._types import Scalar
 from .._warm import Module
 from ..measures.cloud import PointCloud
@@ -79,10 +80,10 @@ class Stationary(AbstractStop):
 
     def __call__(self, mu: PointCloud | Gaussian | Density, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
         if isinstance(mu, Gaussian):
-            return jnp.stack([jnp.linalg.norm(part) for part in velocity()]).max() < self.speed
+            return jnp.stack([norm(part) for part in velocity()]).max() < self.speed
         if isinstance(mu, Density):
             return velocity() < self.speed
-        speeds = jnp.where(mu.visible, jnp.linalg.norm(velocity(), axis=-1), 0)
+        speeds = jnp.where(mu.visible, norm(velocity(), axis=-1), 0)
         return speeds.max() < self.speed.astype(speeds.dtype)
 
 
@@ -109,9 +110,11 @@ class RadiusAbove(AbstractStop):
 
     def __call__(self, mu: PointCloud | Gaussian | Density, t: Scalar, velocity: Callable[[], Any]) -> Bool[Array, ""]:
         if isinstance(mu, Gaussian):
-            return jnp.sqrt(jnp.trace(mu.second_moment)) > self.radius
+            return norm(jnp.concatenate([mu.factor, mu.mean[:, None]], axis=1)) > self.radius
         if isinstance(mu, Density):
-            return jnp.sqrt(jnp.trace(mu.covariance) + jnp.sum(mu.mean**2)) > self.radius
+            covariance, unit = mu.scaled_covariance()
+            deviation = jnp.sqrt(jnp.trace(covariance)) * unit.reshape(())
+            return norm(jnp.append(mu.mean, deviation)) > self.radius
         return mu.radius > self.radius.astype(mu.points.dtype)
 
 

@@ -6,7 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _checks as checks
+from .._scale import norm
 from ..measures.gaussian import Gaussian
+
+SMALLER = "scale the matrices or the Gaussian down: their product must be finite"
 
 
 def known(array: Any, name: str) -> np.ndarray:
@@ -42,12 +45,18 @@ def matrix(value: Any, name: str, columns: int, rows: int | None = None) -> np.n
 
 def differ(M: np.ndarray, other: np.ndarray, unit: float, size: float | None = None) -> bool:
     """Whether two matrices differ by more than rounding does, relative to `size` (by default, that of the first)."""
-    return bool(np.linalg.norm(M - other) > 1e4 * unit * (np.linalg.norm(M) if size is None else size))
+    return bool(norm(M - other) > 1e4 * unit * (norm(M) if size is None else size))
 
 
 def number(value: Any, name: str) -> float:
     """One finite number."""
     return float(known(checks.scalar(value, name), name))
+
+
+def scaling(value: Any, name: str, d: int) -> np.ndarray:
+    """A square matrix, or a number that stands for as much of the identity."""
+    array = known(checks.finite(checks.to_array(value, name, "a number or a matrix"), name), name)
+    return float(array) * np.eye(d) if array.ndim == 0 else matrix(value, name, d, d)
 
 
 def temperature(value: Any, name: str) -> float:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _checks as checks
+from .._scale import gram, norm, square, unit
 from ..attention.kernel import AbstractAttention
 from ..measures.gaussian import Gaussian
 from . import _host as host
@@ -46,9 +47,10 @@ def frozen_covariance(A: Any, gaussian: Gaussian) -> np.ndarray:
     m, L = host.moments(gaussian)
     seen, _ = _spaces(A, m.shape[0])
     _, values, Zt = np.linalg.svd(seen.T @ L)
-    rank = int((values > max(L.shape) * host.unit(gaussian.factor) * np.linalg.norm(L)).sum())
+    rank = int((values > max(L.shape) * host.unit(gaussian.factor) * norm(L)).sum())
     factor = L @ Zt[rank:].T
-    return factor @ factor.T
+    with np.errstate(over="ignore"):
+        return checks.representable(square(*gram(factor)), "the frozen covariance")
 
 
 def conserved(A: Any, gaussian: Gaussian) -> np.ndarray:
@@ -83,7 +85,8 @@ def conserved(A: Any, gaussian: Gaussian) -> np.ndarray:
             remedy="frozen_covariance takes any rank",
         )
     solved = np.linalg.lstsq(L, N, rcond=None)[0]  # L^+ N: the inverse of L, not of Sigma
-    return solved.T @ solved
+    with np.errstate(over="ignore"):
+        return checks.representable(square(*gram(solved.T)), "the conserved matrix", "measure in smaller units")
 
 
 def stationarity(A: Any, V: Any, Sigma: Any) -> float:
@@ -104,14 +107,14 @@ def stationarity(A: Any, V: Any, Sigma: Any) -> float:
     MATH e.4.
     """
     if isinstance(Sigma, Gaussian):
-        L = host.moments(Sigma)[1]
-        Sigma = L @ L.T
+        Sigma = gram(host.moments(Sigma)[1])[0]
     Sigma = host.known(checks.matrix(Sigma, "Sigma"), "Sigma")
     d = Sigma.shape[1]
     Sigma, V, A = (host.matrix(M, name, d, d) for M, name in ((Sigma, "Sigma"), (V, "V"), (A, "A")))
+    Sigma, V, A = (M / unit(M) for M in (Sigma, V, A))
     half = V @ Sigma @ A @ Sigma
-    largest = 2 * np.linalg.norm(V) * np.linalg.norm(A) * np.linalg.norm(Sigma) ** 2
-    return float(np.linalg.norm(half + half.T) / largest) if largest > 0 else 0.0
+    largest = 2 * norm(V) * norm(A) * norm(Sigma) ** 2
+    return float(norm(half + half.T) / largest) if largest > 0 else 0.0
 
 
 class RankBound(NamedTuple):
@@ -142,17 +145,18 @@ def rank_bound(A: Any, V: Any = None) -> RankBound:
     MATH e.4.
     """
     d = host.known(checks.matrix(A, "A"), "A").shape[1]
-    kernel, unit = _spaces(A, d)[1].shape[1], host.unit(A, 1.0 if V is None else V)
+    kernel, rounding = _spaces(A, d)[1].shape[1], host.unit(A, 1.0 if V is None else V)
     A = host.matrix(A, "A", d, d)
     if V is not None:
         V = host.matrix(V, "V", d, d)
+        A, V = A / unit(A), V / unit(V)
         values = np.linalg.eigvalsh(A + A.T)
-        zero = 4 * d * unit * np.linalg.norm(A)
+        zero = 4 * d * rounding * norm(A)
         positive, negative = int((values > zero).sum()), int((values < -zero).sum())
-        if V[0, 0] != 0 and not host.differ(V, V[0, 0] * np.eye(d), unit):
+        if V[0, 0] != 0 and not host.differ(V, V[0, 0] * np.eye(d), rounding):
             rank = d - positive - negative + min(positive, negative)
             return RankBound(rank, "V is a multiple of I")
-        symmetric = not host.differ(V, V.T, unit) and not host.differ(A, A.T, unit)
+        symmetric = not host.differ(V, V.T, rounding) and not host.differ(A, A.T, rounding)
         if symmetric and np.linalg.eigvalsh(V)[0] > 0 and not positive:
             return RankBound(kernel, "V is symmetric positive definite and A symmetric negative semi-definite")
     return RankBound((d + kernel) // 2, "Sigma A Sigma = 0, which makes Sigma stationary for every V")
@@ -165,6 +169,7 @@ class BlowupBounds(NamedTuple):
     upper: float
 
 
+@np.errstate(over="ignore")  # times beyond the range are 0 or infinite
 def blowup_bounds(A: Any, V: Any, gaussian: Gaussian) -> BlowupBounds:
     r"""Bounds on the blow-up time of softmax attention from a Gaussian,
 
@@ -188,13 +193,19 @@ def blowup_bounds(A: Any, V: Any, gaussian: Gaussian) -> BlowupBounds:
     """
     m, L = host.moments(gaussian)
     d = m.shape[0]
-    unit = host.unit(V, A)
+    rounding = host.unit(V, A)
     V, A = (host.matrix(M, name, d, d) for M, name in ((V, "V"), (A, "A")))
-    speed = 2 * np.linalg.norm(V, 2) * np.linalg.norm(A, 2) * np.linalg.norm(L, 2) ** 2
-    lower = float(1 / speed) if speed > 0 else np.inf
+    sizes = [float(np.linalg.norm(M, 2)) for M in (V, A, L, L)]
+    lower = np.inf
+    if min(sizes) > 0:
+        lower = 0.5
+        for size in sorted(sizes, reverse=True):
+            lower /= size
     upper = np.inf
-    if not host.differ(V, V.T, unit) and not host.differ(A, A.T, unit) and speed > 0:
+    if not host.differ(V, V.T, rounding) and not host.differ(A, A.T, rounding) and min(sizes) > 0:
         v, a = np.linalg.eigvalsh(V)[0], np.linalg.eigvalsh(A)[0]
         if v > 0 and a > 0:
-            upper = float(d / (2 * a * v**2 * np.trace(L.T @ np.linalg.solve(V, L))))
+            size = unit(L)
+            trace = np.trace((L / size).T @ np.linalg.solve(V / v, L / size))  # of v V^-1 Sigma
+            upper = float(d / 2 / a / v / trace / size / size)
     return BlowupBounds(lower, upper)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._scale import norm
 from ..fate import FateKind as Kind
 
 # A run is not called before it has moved for this long, in its own unit of time.
@@ -112,7 +113,7 @@ def unit_speed_of(Y: np.ndarray, F: np.ndarray, G: np.ndarray, *, with_mean: boo
     Without the mean among its columns $Y$ is a factor of $\Sigma$. It may turn while $\Sigma=YY^\top$ stands still:
     $\dot\Sigma=FY^\top+YF^\top=0$, and then for ever, since $G$ depends on $\Sigma$ alone.
     """
-    speed, size, gain = (np.sqrt((a**2).sum(axis=(1, 2))) for a in (F, Y, G))
+    speed, size, gain = (norm(a, axis=(1, 2)) for a in (F, Y, G))
     with np.errstate(all="ignore"):
         half = (F / speed[:, None, None]) @ (Y / size[:, None, None]).transpose(0, 2, 1)
         moved = np.sqrt(((half + half.transpose(0, 2, 1)) ** 2).sum(axis=(1, 2)))

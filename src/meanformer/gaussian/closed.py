@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import wrightomega
 
 from .. import _checks as checks
+from .._scale import norm, unit
 from ..measures.gaussian import Gaussian
 from . import _host as host
 
@@ -88,6 +89,7 @@ def _sinkhorn_growth(bs: Values, vt: Values, sign: Values) -> Values:
     return np.where(moving, growth, 0.0)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused, or infinite
 def one_dimensional(
     kind: str,
     q: Any,
@@ -139,6 +141,10 @@ def one_dimensional(
             remedy="give as many of each",
         )
     a = q * k / tau
+    for name, product in (("q k variance / tau", a * variance), ("k^2 variance / tau", k**2 / tau * variance)):
+        checks.representable(product, name, host.SMALLER)
+    checks.representable(v * t, "v t", host.SMALLER)
+    checks.representable(v * a * variance * t, "v q k variance t / tau", host.SMALLER)
     if kind == "softmax":
         x = 2 * v * a * variance * t
         if (x >= 1).any():
@@ -162,6 +168,7 @@ def one_dimensional(
 # V = I
 
 
+@np.errstate(over="ignore")  # a time beyond the range is 0, or infinite
 def softmax_blowup_time(A: Any, gaussian: Gaussian, V: Any = 1.0) -> float:
     r"""The time $t^*$ at which softmax attention makes a Gaussian infinite; `inf` if it never does. In two cases it is
     known:
@@ -188,10 +195,13 @@ def softmax_blowup_time(A: Any, gaussian: Gaussian, V: Any = 1.0) -> float:
     """
     mean, L = host.moments(gaussian)
     d = mean.shape[0]
-    unit = host.unit(A, V, gaussian.factor)
+    rounding = host.unit(A, V, gaussian.factor)
     A = host.matrix(A, "A", d, d)
-    V = host.number(V, "V") * np.eye(d) if np.ndim(V) == 0 else host.matrix(V, "V", d, d)
-    if not host.differ(V, V[0, 0] * np.eye(d), unit):
+    V = host.scaling(V, "V", d)
+    # Each in units of a power of two; the time is in units of one over their product.
+    units = [float(unit(M)) for M in (A, V, L, L)]
+    A, V, L = A / units[0], V / units[1], L / units[2]
+    if not host.differ(V, V[0, 0] * np.eye(d), rounding):
         top = np.linalg.eigvalsh(V[0, 0] * L.T @ (A + A.T) @ L)[-1]
     else:
         sigma = L @ L.T
@@ -203,7 +213,7 @@ def softmax_blowup_time(A: Any, gaussian: Gaussian, V: Any = 1.0) -> float:
             "A Sigma is not Sigma A": (A @ sigma, sigma @ A, A, sigma),
         }
         for words, (one, other, *sizes) in defects.items():
-            if host.differ(one, other, unit, float(np.prod([np.linalg.norm(size) for size in sizes]))):
+            if host.differ(one, other, rounding, float(np.prod([norm(size) for size in sizes]))):
                 checks.refuse(
                     "no closed form of the blow-up time is known here",
                     got=f"a V that is not a multiple of I, and {words}",
@@ -213,10 +223,16 @@ def softmax_blowup_time(A: Any, gaussian: Gaussian, V: Any = 1.0) -> float:
         product = 2 * V @ A @ sigma
         top = np.linalg.eigvalsh((product + product.T) / 2)[-1]
     # An eigenvalue that is zero but for rounding (A antisymmetric, say) is zero.
-    zero = 4 * d * unit * np.linalg.norm(V) * np.linalg.norm(A) * np.linalg.norm(L) ** 2
-    return float(1 / top) if top > zero else np.inf
+    zero = 4 * d * rounding * norm(V) * norm(A) * norm(L) ** 2
+    if not top > zero:
+        return np.inf
+    time = 1 / float(top)
+    for size in sorted(units, reverse=True):  # the large ones first: what comes out may be in the range
+        time /= size
+    return time
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
 def softmax_identity_flow(A: Any, gaussian: Gaussian, t: Any, v: Any = 1.0) -> Gaussian:
     r"""The Gaussian at time `t` under softmax attention with $V=vI$,
 
@@ -242,9 +258,9 @@ def softmax_identity_flow(A: Any, gaussian: Gaussian, t: Any, v: Any = 1.0) -> G
     """
     m, L = host.moments(gaussian)
     d = m.shape[0]
-    unit = host.unit(A)
+    rounding = host.unit(A)
     A, t, v = host.matrix(A, "A", d, d), host.times(t), host.number(v, "v")
-    if host.differ(A, A.T, unit) and m.any():
+    if host.differ(A, A.T, rounding) and m.any():
         checks.refuse(
             "the mean has a closed form for symmetric A only",
             got=f"an A with an asymmetry of {np.abs(A - A.T).max():.3g}, and a mean that is not 0",
@@ -252,7 +268,7 @@ def softmax_identity_flow(A: Any, gaussian: Gaussian, t: Any, v: Any = 1.0) -> G
             remedy="centre the Gaussian: its covariance does not depend on the mean",
         )
     host.before(t, softmax_blowup_time(A, gaussian, v))
-    values, U = np.linalg.eigh(L.T @ (A + A.T) @ L)
+    values, U = np.linalg.eigh(checks.representable(L.T @ (A + A.T) @ L, "L^T (A + A^T) L", host.SMALLER))
     root = np.sqrt(np.maximum(1 - v * t[..., None] * values, np.finfo(float).tiny))
     # (I - 2tv Sigma A)^(-1/2) = I + L U diag((1/root - 1) / x) U^T L^T A, x = values / 2, without the division by x.
     gain = 2 * v * t[..., None] / (root * (1 + root))
@@ -260,6 +276,7 @@ def softmax_identity_flow(A: Any, gaussian: Gaussian, t: Any, v: Any = 1.0) -> G
     return _gaussian(mean, L @ U / root[..., None, :], gaussian)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
 def matched_flow(
     kind: str, K: Any, sign: int, gaussian: Gaussian, t: Any, tau: Any = 1.0, kernel: str = "dot"
 ) -> Gaussian:
@@ -290,12 +307,12 @@ def matched_flow(
     """
     kind = checks.one_of(kind, "kind", KINDS)
     kernel = checks.one_of(kernel, "kernel", ("dot", "distance"))
-    if sign not in (1, -1):
+    if not isinstance(sign, (int, float, np.number)) or sign not in (1, -1):
         checks.refuse("sign must be 1 or -1", got=repr(sign), expected="Q = sign * K", remedy="sign=-1 means Q = -K")
     m, L = host.moments(gaussian)
     K, t = host.matrix(K, "K", m.shape[0]) / np.sqrt(host.temperature(tau, "tau")), host.times(t)
-    U, roots, Wt = np.linalg.svd(K @ L, full_matrices=False)
-    nu, time = roots**2, t[..., None]
+    U, roots, Wt = np.linalg.svd(checks.representable(K @ L, "K L", host.SMALLER), full_matrices=False)
+    nu, time = checks.representable(roots**2, "K Sigma K^T / tau", host.SMALLER), t[..., None]
     if kind == "softmax":
         host.before(t, 1 / (2 * nu[0]) if sign * nu[0] > 0 else np.inf)
         growth, power = _softmax_growth(2 * sign * nu * time), 1
@@ -305,16 +322,16 @@ def matched_flow(
         beta = 1 if kernel == "dot" else 2
         growth, power = _sinkhorn_growth(beta * nu + 0 * time, time, np.float64(sign)), 0
     W = Wt.T
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused in the end
-        gain = np.expm1(power * growth / 2) / np.where(roots > 0, roots, 1)
-        mean = _grown(m + gain * (U.T @ K @ m) @ (L @ W).T, time)
-        factor = L + (L @ W * np.expm1(growth / 2)[..., None, :]) @ Wt
+    gain = np.expm1(power * growth / 2) / np.where(roots > 0, roots, 1)
+    mean = _grown(m + gain * (U.T @ K @ m) @ (L @ W).T, time)
+    factor = L + (L @ W * np.expm1(growth / 2)[..., None, :]) @ Wt
     return _gaussian(mean, factor, gaussian)
 
 
 # A blow-up of l2 attention
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
 def l2_blowup_time(Q: Any, K: Any, V: Any, gaussian: Gaussian, tau: Any = 1.0) -> float:
     r"""The time at which L2 attention makes a Gaussian infinite, where it does so in closed form.
 
@@ -340,17 +357,19 @@ def l2_blowup_time(Q: Any, K: Any, V: Any, gaussian: Gaussian, tau: Any = 1.0) -
     MATH e.4.
     """
     m, L = host.moments(gaussian)
-    d, tau, unit = m.shape[0], host.temperature(tau, "tau"), host.unit(Q, K, V)
+    d, tau, rounding = m.shape[0], host.temperature(tau, "tau"), host.unit(Q, K, V)
     Q, K = (host.matrix(M, name, d, 1)[0] / np.sqrt(tau) for M, name in ((Q, "Q"), (K, "K")))
     V = host.matrix(V, "V", d, d)
-    v = Q @ V @ Q / max(Q @ Q, np.finfo(float).tiny)
+    direction = Q / max(norm(Q), np.finfo(float).tiny)
+    v = direction @ V @ direction
     for words, row, image in (("K V is not 0", K, 0 * K), ("Q V is not a multiple of Q", Q, v * Q)):
-        if host.differ(row @ V, image, unit, float(np.linalg.norm(row) * np.linalg.norm(V))):
+        if host.differ(row @ V, image, rounding, float(norm(row) * norm(V))):
             checks.refuse(
                 "no closed form of the blow-up time is known here",
                 got=words,
                 expected="single rows Q and K with K V = 0 and Q V = v Q",
                 remedy="let a flow of the Gaussian find it; K of full column rank excludes a blow-up",
             )
-    alpha, beta = K @ L @ L.T @ K, Q @ L @ L.T @ K
+    alpha, beta = (K @ L) @ (L.T @ K), (Q @ L) @ (L.T @ K)
+    checks.representable(np.array([alpha, v * beta]), "K Sigma K^T or Q Sigma K^T", host.SMALLER)
     return float((1 + 2 * alpha) / (2 * v * beta)) if v * beta > 0 else np.inf

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._scale import norm
 from .._types import Scalar
 from .._warm import Module
 from ..attention.base import AbstractField, AbstractLeaf
@@ -84,15 +85,11 @@ def velocity(field: AbstractField, Y: Float[Array, "d c"], with_mean: bool) -> F
     return jnp.concatenate([stretch_of(terms, gaussian), u[:, None]], axis=1)
 
 
-def _square(Y: Array) -> Scalar:
-    return jnp.sum(Y * Y)
-
-
 def start(field: AbstractField, gaussian: Gaussian, with_mean: bool) -> March:
     """The march at its start, with a cautious first step."""
     L = gaussian.factor
     Y = jnp.concatenate([L, gaussian.mean[:, None]], axis=1) if with_mean else L
-    speed = jnp.sqrt(_square(velocity(field, Y, with_mean)) / jnp.maximum(_square(Y), jnp.finfo(Y.dtype).tiny))
+    speed = norm(velocity(field, Y, with_mean)) / jnp.maximum(norm(Y), jnp.finfo(Y.dtype).tiny)
     unit = jnp.where(speed > 0, 1 / jnp.where(speed > 0, speed, 1), 1)
     return March(Y, jnp.zeros((), Y.dtype), 0.01 * unit, unit, jnp.zeros((), int))
 
@@ -124,7 +121,7 @@ def one_step(field: AbstractField, march: March, rtol: Scalar, with_mean: bool) 
     h = jnp.minimum(march.h, LONGEST * (march.t + march.unit))
     take = rodas5p_step if march.Y.size <= IMPLICIT_SIZE else _explicit_step
     Y, error = (a.reshape(shape) for a in take(flat, march.t, march.Y.reshape(-1), h)[:2])
-    ratio = jnp.sqrt(_square(error) / _square(march.Y)) / rtol
+    ratio = norm(error) / norm(march.Y) / rtol
     good = ratio <= 1
     # A state that is not a number is a step that was much too long.
     factor = jnp.where(jnp.isfinite(ratio), jnp.clip(0.9 * jnp.maximum(ratio, 1e-10) ** -0.2, 0.2, 5.0), 0.1)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from .._lapack import expm_on_host
 from .._programs.call import program
+from .._scale import norm as length
 from ..attention.base import AbstractField
 from ..attention.closure import closure_of
 from ..measures.gaussian import Gaussian
@@ -64,7 +65,7 @@ def mean_path(
     interval, inner_share = np.array([k for k, _ in places]), np.array([x for _, x in places])
     # In the variable s = log(1 + t / unit), in which an algebraic tail is smooth; early on it is t itself.
     still = not velocities[0].any()
-    unit = times[-1] if still else np.linalg.norm(factors[0]) / np.linalg.norm(velocities[0])
+    unit = times[-1] if still else length(factors[0]) / length(velocities[0])
     s, slopes = np.log1p(times / unit), velocities * (times + unit)[:, None, None]
     h = np.diff(s)[interval][:, None, None]
     u = np.log1p((times[interval] + inner_share * lengths[interval]) / unit) - s[interval]
@@ -84,14 +85,14 @@ def mean_path(
         at += n
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         means = np.array([np.where(v[:-1] == 0, 0.0, v[:-1] * np.exp(norm)) for v, norm in path])
-        logs = [norm + np.log(np.linalg.norm(v[:-1])) for v, norm in path[-2:]]
+        logs = [norm + np.log(length(v[:-1])) for v, norm in path[-2:]]
         rate = (logs[-1] - logs[0]) / lengths[-1] if len(path) > 1 else None
     return means, None if rate is None or not np.isfinite(rate) else float(rate)
 
 
 def _normalised(state: np.ndarray, log_norm: float) -> tuple[np.ndarray, float]:
-    norm = np.linalg.norm(state)
-    return state / norm, log_norm + float(np.log(norm))
+    size = length(state)
+    return state / size, log_norm + float(np.log(size))
 
 
 def _moved(state: np.ndarray, log_norm: float, generator: np.ndarray) -> tuple[np.ndarray, float]:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 from .. import _checks as checks
 from .. import _draws as draws
 from .._programs.call import program
+from .._scale import norm, square, unit
 from .._types import Key, Points, Weights, cast, common_dtype
 from .._warm import Module, assembled
 from ..display.card import shown
@@ -196,6 +197,13 @@ class PointCloud(Module):
     def resample(self, n: int, *, key: Key) -> "PointCloud":
         """`n` independent draws from this measure, with equal weights; positions travel with their tokens."""
         n = checks.draws(n, self.d, key)
+        if self.points.ndim != 2:
+            checks.refuse(
+                "resample draws from a single cloud",
+                got=f"a batch of shape {self.points.shape[:-2]}",
+                expected="points of shape (n, d)",
+                remedy="index the batch: clouds[i].resample(...), or jax.vmap over it with one key each",
+            )
         index = draws.choice(key, self.weights, n)
         xp = draws.numpy_of(self, index)
         positions = None if self.positions is None else xp.asarray(self.positions)[index]
@@ -221,16 +229,27 @@ def _mean(mu: PointCloud) -> Array:
 
 
 @program(inline=True)
+def scaled_covariance(mu: PointCloud) -> tuple[Array, Array]:
+    """The covariance over the square of a power of two, and that power: any covariance, whatever its size."""
+    weights, counts = mu.weights, (mu.weights != 0)[..., None]  # a token without weight may be anywhere
+    points = jnp.where(counts, mu.points, 0)
+    large = unit(points, (-2, -1))
+    points = points / large
+    mean = jnp.einsum("...n,...nd->...d", weights, points)
+    centred = jnp.where(counts, points - mean[..., None, :], 0)
+    small = unit(centred, (-2, -1))
+    centred = centred / small
+    return jnp.einsum("...n,...ni,...nj->...ij", weights, centred, centred), large * small
+
+
+@program(inline=True)
 def _covariance(mu: PointCloud) -> Array:
-    centred = mu.points - mu.mean[..., None, :]
-    return jnp.einsum("...n,...ni,...nj->...ij", mu.weights, centred, centred)
+    return square(*scaled_covariance(mu))
 
 
 @program(inline=True)
 def _radius(mu: PointCloud) -> Array:
-    squares = jnp.max(jnp.where(mu.visible, jnp.sum(mu.points**2, axis=-1), 0), axis=-1)
-    # The root of 0 has no derivative: a cloud at 0 has radius 0 with derivative 0.
-    return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
+    return jnp.max(jnp.where(mu.visible, norm(mu.points, axis=-1), 0), axis=-1)
 
 
 def stack_clouds(clouds: Sequence[PointCloud]) -> PointCloud:

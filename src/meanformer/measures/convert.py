@@ -1,5 +1,6 @@
 """From one representation of a measure to another: tokens, Gaussians, densities."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,14 +10,31 @@ from jaxtyping import Array
 from scipy.stats import multivariate_normal
 
 from .. import _checks as checks
+from .._scale import norm, root
 from .._types import Key
-from .cloud import PointCloud
+from .cloud import PointCloud, scaled_covariance
 from .density import MAX_DIMENSION, Density, cell_shares, checked_box, grid_points
-from .gaussian import Gaussian, Mixture
-from .laws import UniformBall, UniformCube
+from .gaussian import Gaussian, Mixture, scaled_gram
+from .laws import Empirical, UniformBall, UniformCube
 
 # A Gaussian beyond so many standard deviations has a mass below the rounding of one.
 DEVIATIONS = 8.0
+
+
+def spread(mu: Any) -> tuple[Array, Array]:
+    """The covariance of a measure over the square of a power of two, and that power: right also where the covariance
+    itself is too large or too small for floating-point numbers.
+    """
+    if isinstance(mu, Empirical):
+        return spread(mu.cloud)
+    if isinstance(mu, PointCloud):
+        return scaled_covariance(mu)
+    if isinstance(mu, (Density, Mixture)):
+        return mu.scaled_covariance()
+    if hasattr(mu, "factor"):
+        return scaled_gram(mu.factor)
+    u = root(mu.covariance)
+    return mu.covariance / u / u, u
 
 
 def to_gaussian(mu: Any) -> Gaussian:
@@ -41,7 +59,8 @@ def to_gaussian(mu: Any) -> Gaussian:
             expected="a PointCloud, a Density or a law",
             remedy="wrap an array of tokens in mf.PointCloud",
         )
-    return Gaussian(mu.mean, cov=mu.covariance)
+    covariance, u = spread(mu)
+    return Gaussian(mu.mean, factor=Gaussian(mu.mean, cov=covariance).factor * u)
 
 
 def to_cloud(mu: Any, n: int | None = None, *, key: Key | None = None) -> PointCloud:
@@ -123,19 +142,33 @@ def to_density(mu: Any, cells: Any = None, *, low: Any = None, high: Any = None,
         margin = (high - low) / (2 * (jnp.asarray(cells, low.dtype) - 1))
         margin = jnp.where(margin > 0, margin, 0.5)
         low, high = low - margin, high + margin
-    side: np.ndarray = (np.asarray(high, np.float64) - np.asarray(low, np.float64)) / cells
+    side: np.ndarray = np.asarray(high, np.float64) / cells - np.asarray(low, np.float64) / cells
+    _check_volume(side, low.dtype)
     if isinstance(mu, PointCloud):
         masses = _binned(mu, np.asarray(low), side, cells, positions)
         positions = None if mu.positions is None else np.unique(np.asarray(mu.positions))
     else:
         axes = tuple(low[i] + float(side[i]) * (jnp.arange(cells[i], dtype=low.dtype) + 0.5) for i in range(len(cells)))
+        function = _function(mu)
         _check_resolved(mu, side)
-        masses, total = _sampled(_function(mu), grid_points(axes), cells)
+        masses, total = _sampled(function, grid_points(axes), cells)
         _check_inside(mu, total * float(np.prod(side)))
         if positions is not None:
             positions = np.asarray(checks.vector(positions, "positions"))
             masses = np.broadcast_to(masses, (len(positions), *cells)) / len(positions)
     return Density((masses / np.prod(side)).astype(low.dtype), low, high, positions)
+
+
+def _check_volume(side: np.ndarray, dtype: Any) -> None:
+    """Refuse cells whose volume, or one over it, which a density is of the size of, is beyond the range."""
+    largest = np.sqrt(float(jnp.finfo(dtype).max))
+    if not abs(np.log(np.abs(side)).sum()) < np.log(largest):
+        checks.refuse(
+            "the cells are too large or too small for floating-point numbers",
+            got=f"sides of {', '.join(f'{length:.3g}' for length in side)}",
+            expected=f"a volume between {1 / largest:.3g} and {largest:.3g}",
+            remedy="measure in other units: the density has those of one over a volume",
+        )
 
 
 def _checked_cells(cells: Any, d: int) -> tuple[int, ...]:
@@ -149,9 +182,7 @@ def _checked_cells(cells: Any, d: int) -> tuple[int, ...]:
             remedy="give one number of cells per coordinate",
         )
     counts = tuple(checks.whole(count, "cells", 2) for count in counts)
-    checks.fits_in_memory(
-        f"a grid of {' x '.join(map(str, counts))} cells", 64.0 * np.prod(counts, dtype=float), "take fewer cells"
-    )
+    checks.fits_in_memory(f"a grid of {' x '.join(map(str, counts))} cells", 64 * math.prod(counts), "take fewer cells")
     return counts
 
 
@@ -205,7 +236,7 @@ def _natural_box(mu: Any) -> tuple[Array, Array]:
         return mu.centre - mu.radius, mu.centre + mu.radius
     if isinstance(mu, Gaussian):
         _check_definite(mu)
-        deviation = jnp.sqrt(jnp.sum(mu.factor**2, axis=-1))
+        deviation = norm(mu.factor, axis=-1)
         return mu.mean - DEVIATIONS * deviation, mu.mean + DEVIATIONS * deviation
     checks.refuse(
         "this measure has no density",
@@ -250,13 +281,15 @@ def _function(mu: Any) -> Callable[[Array], Any]:
     if isinstance(mu, UniformCube):
         return lambda x: jnp.all((x >= mu.low[None]) & (x <= mu.high[None]), axis=1).astype(x.dtype)
     if isinstance(mu, UniformBall):
-        return lambda x: (jnp.sum((x - mu.centre[None]) ** 2, axis=1) <= mu.radius**2).astype(x.dtype)
+        return lambda x: (norm(x - mu.centre[None], axis=1) <= mu.radius).astype(x.dtype)
     return mu
 
 
 def _normal(g: Gaussian, x: Array) -> np.ndarray:
-    mean, cov = np.asarray(g.mean), np.asarray(g.covariance)
-    return np.atleast_1d(multivariate_normal.pdf(np.asarray(x), mean, cov))  # pyright: ignore[reportArgumentType]
+    covariance, u = (np.asarray(part, np.float64) for part in spread(g))
+    scaled = (np.asarray(x, np.float64) - np.asarray(g.mean, np.float64)) / u.item()
+    values = np.atleast_1d(multivariate_normal.pdf(scaled, cov=covariance))  # pyright: ignore[reportArgumentType]
+    return values / u.item() ** g.d
 
 
 def _sampled(function: Callable[[Array], Any], points: Array, cells: tuple[int, ...]) -> tuple[np.ndarray, float]:

@@ -14,7 +14,7 @@ from .._types import cast, common_dtype
 from .._warm import Module
 from ..display.card import shown
 from .cards import density_card
-from .cloud import PointCloud, check_range
+from .cloud import PointCloud, check_range, scaled_covariance
 
 MAX_DIMENSION = 2
 
@@ -137,6 +137,10 @@ class Density(Module):
     def covariance(self) -> Float[Array, "*batch d d"]:
         r"""The covariance $\Sigma=\int(x-m)(x-m)^\top\rho$, over the mass inside the box, shape `(d, d)`."""
         return self._normalised().covariance
+
+    def scaled_covariance(self) -> tuple[Array, Array]:
+        """The covariance over the square of a power of two, and that power."""
+        return scaled_covariance(self._normalised())
 
     @property
     def radius(self) -> Float[Array, "*batch"]:

@@ -10,6 +10,8 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .. import _draws as draws
+from .._programs.call import program
+from .._scale import gram, norm, root, square, unit
 from .._types import Key, as_array, cast, common_dtype
 from .._warm import Module
 from ..display.card import shown
@@ -46,13 +48,15 @@ def _factor(cov: Array) -> Array:
     # to be definite.
     xp = draws.numpy_of(cov)
     cov = xp.asarray(cov)
+    size_of = root(cov, (-2, -1))
+    cov = cov / size_of / size_of
     if definite:
-        return as_array(xp.linalg.cholesky(cov))
+        return as_array(xp.linalg.cholesky(cov) * size_of)
     values, vectors = xp.linalg.eigh(cov)
     # Round-off below zero is cut at round-off level: a singular covariance keeps its rank.
     scale = xp.abs(cov).max(axis=(-1, -2))[..., None]
     values = xp.where(values > size * jnp.finfo(cov.dtype).eps * scale, values, 0)
-    return as_array(vectors * xp.sqrt(values)[..., None, :])
+    return as_array(vectors * xp.sqrt(values)[..., None, :] * size_of)
 
 
 def _batched(value: Any, name: str, axes: int, check: Any) -> Array:
@@ -124,12 +128,12 @@ class Gaussian(Module):
     @property
     def covariance(self) -> Float[Array, "*batch d d"]:
         r"""The covariance $\Sigma=LL^\top$, shape `(d, d)`."""
-        return jnp.einsum("...ir,...jr->...ij", self.factor, self.factor)
+        return _squared(self.factor)
 
     @property
     def second_moment(self) -> Float[Array, "*batch d d"]:
         r"""The second moment $\int xx^\top d\mu=\Sigma+mm^\top$, shape `(d, d)`."""
-        return self.covariance + self.mean[..., :, None] * self.mean[..., None, :]
+        return _squared(jnp.concatenate([self.factor, self.mean[..., None]], axis=-1))
 
     @property
     def entropy(self) -> Float[Array, "*batch"]:
@@ -137,13 +141,15 @@ class Gaussian(Module):
         if self.factor.shape[-1] < self.d:
             return jnp.full(self.mean.shape[:-1], -jnp.inf, self.mean.dtype)
         # log det Sigma = 2 log|det L|, without squaring the condition number; a wide L is first made square.
-        square = self.factor
-        if square.shape[-1] > self.d:
-            square = jnp.linalg.qr(square.swapaxes(-1, -2))[1]
+        size = unit(self.factor, (-2, -1))
+        factor = self.factor / size
+        if factor.shape[-1] > self.d:
+            factor = jnp.linalg.qr(factor.swapaxes(-1, -2))[1]
         singular = jax.lax.stop_gradient(self.condition) == jnp.inf
         # Inside the branch that is not taken the identity stands for a singular L, whose derivative is NaN.
-        identity = jnp.broadcast_to(jnp.eye(self.d, dtype=square.dtype), square.shape)
-        log_det = jnp.linalg.slogdet(jnp.where(singular[..., None, None], identity, square))[1]
+        identity = jnp.broadcast_to(jnp.eye(self.d, dtype=factor.dtype), factor.shape)
+        log_det = jnp.linalg.slogdet(jnp.where(singular[..., None, None], identity, factor))[1]
+        log_det = log_det + self.d * jnp.log(size[..., 0, 0])
         return jnp.where(singular, -jnp.inf, self.d / 2 * math.log(2 * math.pi * math.e) + log_det)
 
     @property
@@ -210,10 +216,21 @@ class Gaussian(Module):
             return f"Gaussian({size}, traced)"
         if self.d <= 3:
             return f"Gaussian({size}, mean={_listed(self.mean)}, cov={_listed(self.covariance)})"
-        norm, trace = float(jnp.linalg.norm(self.mean)), float(jnp.sum(self.factor**2))
-        return f"Gaussian({size}, |mean|={norm:.4g}, tr(cov)={trace:.4g}, factor of width {self.factor.shape[1]})"
+        length, trace = float(norm(self.mean)), float(norm(self.factor)) ** 2
+        return f"Gaussian({size}, |mean|={length:.4g}, tr(cov)={trace:.4g}, factor of width {self.factor.shape[1]})"
 
     _repr_html_ = shown(gaussian_card)
+
+
+@program(inline=True)
+def scaled_gram(factor: Array) -> tuple[Array, Array]:
+    """`gram` as a program."""
+    return gram(factor)
+
+
+@program(inline=True)
+def _squared(factor: Array) -> Array:
+    return square(*gram(factor))
 
 
 class Mixture(Module):
@@ -236,9 +253,15 @@ class Mixture(Module):
     @property
     def covariance(self) -> Float[Array, "d d"]:
         r"""$\Sigma=\sum_c p_c(\Sigma_c+(m_c-m)(m_c-m)^\top)$."""
+        return square(*self.scaled_covariance())
+
+    def scaled_covariance(self) -> tuple[Array, Array]:
+        """The covariance over the square of a power of two, and that power."""
         shift = jnp.stack([g.mean for g in self.components]) - self.mean[None]
-        within = jnp.einsum("c,cij->ij", self.weights, jnp.stack([g.covariance for g in self.components]))
-        return within + jnp.einsum("c,ci,cj->ij", self.weights, shift, shift)
+        factors = jnp.concatenate([jnp.stack([g.factor for g in self.components]), shift[..., None]], axis=-1)
+        u = unit(factors)
+        factors = factors / u
+        return jnp.einsum("c,cir,cjr->ij", self.weights, factors, factors), u
 
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""

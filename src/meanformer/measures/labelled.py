@@ -43,6 +43,13 @@ class Labelled:
 
     def __post_init__(self) -> None:
         labels = _names(self.labels)
+        if not isinstance(self.cloud, PointCloud):
+            checks.refuse(
+                "labels are those of the tokens of a cloud",
+                got=checks.described(self.cloud),
+                expected="a PointCloud",
+                remedy="mf.labelled_tokens(points, labels) makes one from an array",
+            )
         n, d = self.cloud.points.shape[-2:]
         if len(labels) != n:
             checks.refuse(
@@ -51,6 +58,9 @@ class Labelled:
                 expected=f"{n} labels",
                 remedy="give one name per token, or none",
             )
+        for name, shape in (("grid", self.grid), ("patch", self.patch)):
+            if shape is not None:
+                object.__setattr__(self, name, _shape(shape, name))
         if self.grid is not None and int(np.prod(self.grid)) > n:
             checks.refuse(
                 "the grid has more places than there are tokens",
@@ -94,6 +104,18 @@ class Labelled:
     _repr_html_ = shown(labelled_card)
 
 
+def _shape(shape: Any, name: str) -> tuple[int, ...]:
+    least, most = (2, 2) if name == "grid" else (2, 3)
+    if not isinstance(shape, (tuple, list)) or not least <= len(shape) <= most:
+        checks.refuse(
+            f"{name} is a pair of whole numbers" + ", or three of them" * (most > 2),
+            got=f"{name} = {shape!r}",
+            expected="(rows, columns)" if name == "grid" else "(size, size), or (size, size, channels)",
+            remedy="mf.image_patches(image, size) makes both",
+        )
+    return tuple(checks.whole(count, name) for count in shape)
+
+
 def _names(labels: Any) -> tuple[str, ...]:
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         checks.refuse(
@@ -102,7 +124,10 @@ def _names(labels: Any) -> tuple[str, ...]:
             expected='a list of names, such as ["to", "be"]',
             remedy="text.split() makes a list of words",
         )
-    return tuple(str(label) for label in labels)
+    try:
+        return tuple(str(label) for label in labels)
+    except TypeError:  # such as an array without an axis
+        return _names(None)
 
 
 def image_patches(image: Any, size: int = 8) -> Labelled:

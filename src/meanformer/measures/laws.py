@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .. import _draws as draws
+from .._scale import gram, square
 from .._types import Key, Scalar, cast, common_dtype
 from .._warm import Module
 from ..display.card import shown
@@ -37,7 +38,12 @@ class UniformBall(Module):
     @property
     def covariance(self) -> Float[Array, "d d"]:
         r"""$\frac{R^2}{d+2}I$."""
-        return self.radius**2 / (self.d + 2) * jnp.eye(self.d, dtype=self.centre.dtype)
+        return square(*gram(self.factor))
+
+    @property
+    def factor(self) -> Float[Array, "d d"]:
+        r"""$\frac R{\sqrt{d+2}}I$, a factor of the covariance."""
+        return self.radius / (self.d + 2) ** 0.5 * jnp.eye(self.d, dtype=self.centre.dtype)
 
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""
@@ -61,12 +67,17 @@ class UniformCube(Module):
     @property
     def mean(self) -> Float[Array, " d"]:
         """The centre of the box."""
-        return (self.low + self.high) / 2
+        return self.low / 2 + self.high / 2
 
     @property
     def covariance(self) -> Float[Array, "d d"]:
         r"""$\mathrm{diag}\big((b_i-a_i)^2/12\big)$."""
-        return jnp.diag((self.high - self.low) ** 2 / 12)
+        return square(*gram(self.factor))
+
+    @property
+    def factor(self) -> Float[Array, "d d"]:
+        r"""$\mathrm{diag}\big((b_i-a_i)/\sqrt{12}\big)$, a factor of the covariance."""
+        return jnp.diag((self.high / 2 - self.low / 2) / 3**0.5)
 
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""
@@ -95,7 +106,12 @@ class UniformSphere(Module):
     @property
     def covariance(self) -> Float[Array, "d d"]:
         r"""$\frac{R^2}{d}I$."""
-        return self.radius**2 / self.d * jnp.eye(self.d, dtype=self.radius.dtype)
+        return square(*gram(self.factor))
+
+    @property
+    def factor(self) -> Float[Array, "d d"]:
+        r"""$\frac R{\sqrt d}I$, a factor of the covariance."""
+        return self.radius / self.d**0.5 * jnp.eye(self.d, dtype=self.radius.dtype)
 
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""
@@ -140,7 +156,7 @@ def uniform_ball(d: int, radius: Any = 1.0, centre: Any = None) -> UniformBall:
     assert jnp.allclose(law.covariance, jnp.eye(2))
     ```
     """
-    d = checks.whole(d, "d")
+    d = checks.dimension(d)
     radius = checks.positive(radius, "radius", "a ball of radius 0 is a single point: use empirical")
     centre = np.zeros(d, radius.dtype) if centre is None else checks.vector(centre, "centre", d, " = d")
     return UniformBall(*cast((centre, radius), common_dtype(centre, radius)))
@@ -161,7 +177,7 @@ def uniform_cube(d: int, low: Any = -1.0, high: Any = 1.0) -> UniformCube:
     assert (tokens.points[:, 0] >= 0).all()
     ```
     """
-    d = checks.whole(d, "d")
+    d = checks.dimension(d)
     ends = [_end(value, name, d) for name, value in (("low", low), ("high", high))]
     lower, upper = cast(tuple(ends), common_dtype(ends))
     if checks.known(lower, upper) and not (np.asarray(lower) < np.asarray(upper)).all():
@@ -196,7 +212,7 @@ def uniform_sphere(d: int, radius: Any = 1.0) -> UniformSphere:
     ```
     """
     return UniformSphere(
-        checks.whole(d, "d"), checks.positive(radius, "radius", "a sphere of radius 0 is a single point: use empirical")
+        checks.dimension(d), checks.positive(radius, "radius", "a sphere of radius 0 is a single point: use empirical")
     )
 
 

@@ -8,6 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
+from .._programs.call import program
+from .._scale import norm, unit
 from .._types import cast, common_dtype
 from ..measures.gaussian import Gaussian
 
@@ -39,7 +41,8 @@ def _aligned(L1: Float[Array, "*batch d r1"], L2: Float[Array, "*batch d r2"]) -
     """
     width = max(L1.shape[-1], L2.shape[-1])
     L1, L2 = (jnp.concatenate([L, jnp.zeros((*L.shape[:-1], width - L.shape[-1]), L.dtype)], axis=-1) for L in (L1, L2))
-    U, _, Wt = jnp.linalg.svd(jnp.einsum("...di,...dj->...ij", L2, L1), full_matrices=False)
+    one, two = (L / unit(L, (-2, -1)) for L in (L1, L2))  # the rotation does not depend on their sizes
+    U, _, Wt = jnp.linalg.svd(jnp.einsum("...di,...dj->...ij", two, one), full_matrices=False)
     return L1, L2, jnp.einsum("...ij,...jk->...ik", U, Wt)
 
 
@@ -55,7 +58,8 @@ def bures_wasserstein(g1: Gaussian, g2: Gaussian) -> Float[Array, "*batch"]:
     **Arguments:** two Gaussians of one dimension; or a batch and a batch of the same shape, or a batch and a single
     one.
 
-    **Returns:** the distance, of the shape of the batch: `()` for single Gaussians.
+    **Returns:** the distance, of the shape of the batch: `()` for single Gaussians; infinite if it is beyond the
+    floating-point range.
 
     ```python
     g1, g2 = mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2)), mf.Gaussian(jnp.zeros(2), cov=4 * jnp.eye(2))
@@ -68,12 +72,16 @@ def bures_wasserstein(g1: Gaussian, g2: Gaussian) -> Float[Array, "*batch"]:
     batch = _common_batch(g1, g2)
     m1, m2 = (jnp.broadcast_to(g.mean, (*batch, g.d)) for g in (g1, g2))
     L1, L2 = (jnp.broadcast_to(g.factor, (*batch, *g.factor.shape[-2:])) for g in (g1, g2))
+    return _distance(m1, L1, m2, L2)
+
+
+@program(inline=True)
+def _distance(m1: Array, L1: Array, m2: Array, L2: Array) -> Array:
     L1, L2, R = _aligned(L1, L2)
     # R minimises, so its own derivative does not count: none through the svd, which has none at equal singular values.
     gap = L1 - jnp.einsum("...ij,...jk->...ik", L2, jax.lax.stop_gradient(R))
-    square = jnp.sum((m1 - m2) ** 2, axis=-1) + jnp.sum(gap**2, axis=(-1, -2))
-    # The root of 0 has no derivative: equal Gaussians have distance 0 with derivative 0.
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+    gap = jnp.concatenate([gap, (m1 - m2)[..., None]], axis=-1)
+    return norm(gap, axis=(-1, -2))
 
 
 def _common_batch(g1: Gaussian, g2: Gaussian) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from .. import _checks as checks
-from .wasserstein import check_pairs, checked_clouds, on_host, power_mean, scaled, transport
+from .wasserstein import check_pairs, checked_clouds, in_units, on_host, power_mean, scaled, transport
 
 # Position marginals that differ by less are equal: the rounding of weights that sum to one.
 SAME_MASS = 1e-12
@@ -64,7 +64,7 @@ def conditional_wasserstein(mu: Any, nu: Any, p: Any = 2) -> float:
         rows, columns = np.concatenate(one_groups), np.concatenate(two_groups)
         one, two, exponent = scaled(one, two)
         gaps = np.linalg.norm(one.points[rows] - two.points[columns], axis=1)
-        return float(np.ldexp(power_mean(gaps, theta, p), exponent))
+        return in_units(power_mean(gaps, theta, p), exponent)
     pairs = [(one.part(g), two.part(h)) for g, h in zip(one_groups, two_groups, strict=True)]
     for pair in pairs:
         check_pairs(*pair)

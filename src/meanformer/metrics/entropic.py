@@ -161,6 +161,7 @@ def _checked(mu: Any, nu: Any, eps: Any, tol: Any, max_iter: Any) -> tuple[Array
 
 
 def _report(value: Scalar, solved: tuple["_Solved", ...]) -> EntropicDistance:
+    value = checks.representable(value, "the squared distance over eps, or times it,")
     converged = jnp.all(jnp.stack([s.converged for s in solved]))
     error = jnp.max(jnp.stack([s.error for s in solved]))
     result = EntropicDistance(value, converged, sum(s.sweeps for s in solved), error)  # pyright: ignore

@@ -80,7 +80,7 @@ def wasserstein(mu: Any, nu: Any, p: Any = 2) -> float:
         return _of_gaussians(mu, nu, p)
     one, two = on_host(*checked_clouds(mu, nu), "wasserstein")
     check_pairs(one, two)
-    return transport(one, two, p)
+    return in_units(*_transport(one, two, p))
 
 
 def sliced_wasserstein(mu: Any, nu: Any, p: Any = 2, directions: int = 200, *, key: Key | None = None) -> float:
@@ -108,12 +108,12 @@ def sliced_wasserstein(mu: Any, nu: Any, p: Any = 2, directions: int = 200, *, k
     d = clouds[0].d
     if key is not None:
         checks.draws(directions, d, key)
-    one, two = on_host(*clouds, "sliced_wasserstein")
+    one, two, exponent = scaled(*on_host(*clouds, "sliced_wasserstein"))
     distances = [
         transport(one._replace(points=one.points @ theta[:, None]), two._replace(points=two.points @ theta[:, None]), p)
         for theta in _directions(d, directions, jr.key(0) if key is None else key)
     ]
-    return power_mean(np.array(distances), np.full(len(distances), 1 / len(distances)), p)
+    return in_units(power_mean(np.array(distances), np.full(len(distances), 1 / len(distances)), p), exponent)
 
 
 def _directions(d: int, count: int, key: Key) -> np.ndarray:
@@ -128,13 +128,24 @@ def _directions(d: int, count: int, key: Key) -> np.ndarray:
 
 def transport(one: Cells, two: Cells, p: float) -> float:
     r"""$W_p$ of two measures that have been checked."""
+    return in_units(*_transport(one, two, p))
+
+
+def in_units(distance: float, exponent: int) -> float:
+    """A distance in units of a power of two as a number, unless it is too large for one."""
+    with np.errstate(over="ignore"):
+        return float(checks.representable(np.ldexp(distance, exponent), "the distance"))
+
+
+def _transport(one: Cells, two: Cells, p: float) -> tuple[float, int]:
+    """The distance in units of a power of two, and its exponent."""
     one, two, exponent = scaled(one, two)
     if one.points.shape[1] == 1:
         gaps, masses = _quantile_coupling(one, two)
     else:
         rows, columns, masses = _plan(one, two, p)
         gaps = np.linalg.norm(one.points[rows] - two.points[columns], axis=1)
-    return float(np.ldexp(power_mean(gaps, masses, p), exponent))
+    return power_mean(gaps, masses, p), exponent
 
 
 def scaled(one: Cells, two: Cells) -> tuple[Cells, Cells, int]:
@@ -235,7 +246,7 @@ def _of_gaussians(mu: Gaussian, nu: Gaussian, p: float) -> float:
             expected="two Gaussians with known means of shape (d,)",
             remedy="mf.bures_wasserstein(g1, g2) takes batches, and can be traced and differentiated",
         )
-    return float(bures_wasserstein(mu, nu))
+    return float(checks.representable(bures_wasserstein(mu, nu), "the distance"))
 
 
 # Checks, shared by the distances

@@ -11,6 +11,7 @@ from jaxtyping import Array
 
 from .. import _checks as checks
 from .._programs.call import program
+from .._scale import norm
 from ..attention.base import AbstractField
 from ..attention.schedule import is_constant, pieces_of
 from ..attention.view import Term, View
@@ -29,7 +30,7 @@ from ..measures.cloud import PointCloud
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from ..metrics.conditional import conditional_wasserstein
-from ..metrics.wasserstein import wasserstein
+from ..metrics.wasserstein import power_mean, wasserstein
 from ..spaces import Sphere
 
 # Inequalities hold up to the errors of the solver, at its default tolerances: this share of the bound, and more in
@@ -200,7 +201,7 @@ def check(run: Any, *, p: float | int = 2, seed: int = 0) -> Checked:
 
     MATH d.
     """
-    run, p = finished_run(run, "check"), checks.power(p)
+    run, p, seed = finished_run(run, "check"), checks.power(p), checks.whole(seed, "seed", 0)
     kinds = {PointCloud: _of_tokens, Gaussian: _of_gaussian, Density: _of_density}
     claims, paths = kinds[type(run.system.mu)](run, p, seed)
     if len(run.times) >= 3:
@@ -222,7 +223,7 @@ def _of_tokens(run: Any, p: float, seed: int) -> tuple[list[Claim], dict[str, An
     radii = np.asarray(states.radius)
     if isinstance(run.system.space, Sphere):
         radius = float(run.system.space.radius)
-        norms = np.linalg.norm(np.asarray(states.points), axis=-1)
+        norms = norm(np.asarray(states.points), axis=-1)
         off = float(np.abs(norms - radius).max())
         allowed = max(1e-9, 100 * float(jnp.finfo(run.system.dtype).eps)) * radius
         return [Claim("the sphere is invariant: ||x| - r| (chosen)", allowed, off)], {}
@@ -359,9 +360,9 @@ def _euler_claim(run: Any, p: float) -> list[Claim]:
     mu, steps, t1 = run.system.mu, int(run.stats["steps"]), float(run.times[-1])
     bound = euler_bound(run.field, mu, steps, t1, p=p)
     exact = flow(run.field, mu, t1, save=2, rtol=_strict(mu), progress=False).final
-    gaps = np.linalg.norm(np.asarray(exact.points - run.final.points), axis=1)
+    gaps = norm(np.asarray(exact.points - run.final.points), axis=1)
     # The tokens are paired with themselves: a coupling, so an upper bound on W_p, which is what the claim bounds.
-    error = float((np.asarray(mu.weights) @ gaps**p) ** (1 / p))
+    error = power_mean(gaps, np.asarray(mu.weights), p)
     why = "" if bound is not None else "no constant known for this field"
     return [Claim(f"Euler error of {steps} layers, in W_{p:g}", bound, error, why)]
 
@@ -369,7 +370,9 @@ def _euler_claim(run: Any, p: float) -> list[Claim]:
 def _of_gaussian(run: Any, p: float, seed: int) -> tuple[list[Claim], dict[str, Any]]:
     paths: dict[str, Any] = {}
     factors = np.asarray(run.states.factor)
-    claims = _trace_claim(run, np.sum(factors**2, axis=(-2, -1)), paths)
+    with np.errstate(over="ignore"):
+        traces = norm(factors, axis=(-2, -1)) ** 2
+    claims = _trace_claim(run, traces, paths)
     values = np.linalg.svd(factors, compute_uv=False)
     rank = int((values[0] > 1e-12 * values[0, 0]).sum())
     if rank < values.shape[1]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import _checks as checks
 from .._progress import Progress
+from .._scale import norm, unit
 from .._types import Key
 from ..attention.base import AbstractField
 from ..attention.closure import NotGaussianPreserving
@@ -118,6 +119,7 @@ def mean_field_rate(
     MATH d.5.
     """
     sizes, counts, t1 = _checked(field, law, n, repeats, key, statistic, t1)
+    progress = None if progress is None else checks.flag(progress, "progress")
     keys = iter(jr.split(key, sum(counts) + 1))
     exact, words, kernel = _limit(field, law, t1, statistic)
     exact = exact if reference is None else None
@@ -134,7 +136,7 @@ def mean_field_rate(
         for size, count in zip(sizes, counts, strict=True):
             row = []
             for _ in range(count):
-                row.append(np.linalg.norm(_moment(field, law, size, t1, next(keys), statistic, rtol) - exact))
+                row.append(norm(_moment(field, law, size, t1, next(keys), statistic, rtol) - exact))
                 done += float(size) ** 2
                 bar.update(done, len(errors))
             errors.append(np.array(row))
@@ -228,16 +230,18 @@ def _moment(field: AbstractField, law: Any, n: int, t1: Any, key: Key, statistic
 
 
 def _statistic(mu: Any, statistic: str) -> np.ndarray:
-    return np.asarray(mu.mean if statistic == "mean" else mu.covariance)
+    return np.asarray(checks.representable(mu.mean if statistic == "mean" else mu.covariance, f"the {statistic}"))
 
 
 def _rms(row: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(row**2)))
+    return float(norm(row) / np.sqrt(len(row)))
 
 
 def _fit(n: np.ndarray, errors: list[np.ndarray], shrink: np.ndarray) -> tuple[float, tuple[float, float]]:
     """The slope of log rms against log n, and a 95 % interval by resampling the repeats of each n."""
     x = np.log(n) - np.log(n).mean()
+    size = max(unit(row) for row in errors)
+    errors = [row / size for row in errors]
 
     def slopes(squares: np.ndarray) -> np.ndarray:
         with np.errstate(divide="ignore", invalid="ignore"):  # a law without scatter has no error, and no rate

@@ -168,4 +168,10 @@ MUTANTS = [
         ("flows/stepping.py:advance.iterate", replace("jnp.maximum(LEFT_OVER * left, _a)", "LEFT_OVER * left")),
         tests=f"{STEPPING}::test_steps_of_float32_fill_the_time_and_no_more",
     ),
+    mutant(
+        "tolerance_in_given_units",
+        "the absolute tolerance is the same for tokens of any size: small ones are not controlled",
+        ("flows/setup.py:_token_atol", replace("xp.clip(_a, _b, _c)", "_a")),
+        tests="tests/test_scale.py::test_runs_follow_the_units",
+    ),
 ]

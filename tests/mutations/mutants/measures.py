@@ -14,7 +14,7 @@ MUTANTS = [
     mutant(
         "ball_covariance",
         "covariance of the ball: R^2/d for R^2/(d+2)",
-        ("measures/laws.py:UniformBall.covariance", replace("_a + 2", "_a")),
+        ("measures/laws.py:UniformBall.factor", replace("_a + 2", "_a")),
         tests="tests/measures/test_laws.py",
     ),
     mutant(
@@ -28,5 +28,25 @@ MUTANTS = [
     ),
     mutant(
         "no_projection", "sphere: velocities are not tangent", ("spaces.py:Sphere.project", returns("v")), tests=SPHERE
+    ),
+    mutant(
+        "covariance_in_given_units",
+        "tokens are squared as they are: covariances of small tokens are 0, and their ranks are lost",
+        ("measures/cloud.py:scaled_covariance", replace("_a / small", "_a * 1", near="centred")),
+        ("measures/cloud.py:scaled_covariance", replace("_a / large", "_a * 1", near="points")),
+        ("measures/cloud.py:scaled_covariance", replace("large * small", "large / large")),
+        tests="tests/test_scale.py::test_numbers_follow_the_units",
+    ),
+    mutant(
+        "masked_numbers_are_read",
+        "what a masked array hides is read as data",
+        ("_reading.py:_refuse_masked", replace("_a and np.ma.is_masked(_b)", "False")),
+        tests="tests/test_reading.py::test_refused_in_words",
+    ),
+    mutant(
+        "byte_order_kept",
+        "arrays of the other byte order go to JAX as they are",
+        ("_reading.py:read", replace("array.astype(_a)", "array")),
+        tests="tests/test_reading.py::test_read_exactly",
     ),
 ]

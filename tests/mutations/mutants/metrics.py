@@ -101,13 +101,13 @@ MUTANTS = [
     mutant(
         "factors_not_aligned",
         "factors are compared as they are",
-        ("metrics/bures.py:bures_wasserstein", replace("_a - jnp.einsum(*_b)", "_a - L2")),
+        ("metrics/bures.py:_distance", replace("_a - jnp.einsum(*_b)", "_a - L2")),
         tests=f"{BURES}::test_zero_between_two_factors_of_one_covariance",
     ),
     mutant(
         "derivative_through_the_rotation",
         "the rotation is differentiated",
-        ("metrics/bures.py:bures_wasserstein", replace("jax.lax.stop_gradient(_a)", "_a")),
+        ("metrics/bures.py:_distance", replace("jax.lax.stop_gradient(_a)", "_a")),
         tests=f"{BURES}::test_derivative_of_the_distance",
     ),
     mutant(

@@ -61,7 +61,7 @@ mutants: $(VENV)/.dev ## check that the tests catch deliberate mistakes; what wa
 lint: $(VENV)/.dev ## check format, style and spelling
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md docs src examples benchmarks
+	@$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs src examples benchmarks
 
 typecheck: $(VENV)/.dev ## check types
 	@$(BIN)/pyright --pythonpath $(BIN)/python

@@ -33,6 +33,7 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "index.md",
+    "SECURITY.md": "security.md",
     "benchmarks/FATES.md": "measured/fates.md",
     "benchmarks/RESULTS.md": "performance.md",
     "benchmarks/THEORY.md": "measured/theory.md",

@@ -34,6 +34,7 @@ PAPERS = {"bert": "bert", "albert": "albert"}
 # The files that make a model; those above `LARGE` bytes are hashed at their two ends only, `END` bytes of each.
 FILES = (".json", ".txt", ".safetensors", ".bin", ".model")
 LARGE, END = 2**30, 2**26
+LARGEST_INPUT = 2**36
 # What a file of an array, and one of several arrays, begins with.
 NPY, NPZ = b"\x93NUMPY", b"PK"
 
@@ -325,7 +326,7 @@ def _asked_again(folder: RunFolder, record: Mapping[str, Any]) -> Asked:
     settings = dict(record["experiment"])
     about, file = settings.pop("input"), folder.path / record["input"]
     try:
-        data = file.read_bytes()
+        data = disk.read(file, most=LARGEST_INPUT)
     except OSError as error:
         raise FolderError(
             f"the input of the run in {folder.path} is gone: {file.name}",

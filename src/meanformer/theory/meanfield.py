@@ -146,6 +146,11 @@ def mean_field_rate(
     return MeanFieldRate(np.array(sizes), tuple(errors), rms, slope, interval, statistic, words, kernel, float(t1))
 
 
+def _several(counts: Any) -> bool:
+    """Whether these are numbers in a row, and not one."""
+    return isinstance(counts, Sequence) or (isinstance(counts, np.ndarray) and counts.ndim > 0)
+
+
 def _checked(
     field: Any, law: Any, n: Any, repeats: Any, key: Any, statistic: Any, t1: Any
 ) -> tuple[list[int], list[int], Any]:
@@ -157,7 +162,7 @@ def _checked(
             remedy="mf.empirical(points) is the law of given tokens",
         )
     checks.one_of(statistic, "statistic", STATISTICS)
-    sizes = [checks.whole(size, "n", 2) for size in (n if isinstance(n, (Sequence, np.ndarray)) else [n])]
+    sizes = [checks.whole(size, "n", 2) for size in (n if _several(n) else [n])]
     if len(sizes) < 2 or sizes != sorted(set(sizes)):
         checks.refuse(
             "a rate needs several numbers of tokens",
@@ -165,7 +170,7 @@ def _checked(
             expected="two or more, increasing",
             remedy="n=[250, 1000, 4000]",
         )
-    counts = list(repeats) if isinstance(repeats, (Sequence, np.ndarray)) else [repeats] * len(sizes)
+    counts = list(repeats) if _several(repeats) else [repeats] * len(sizes)
     if len(counts) != len(sizes):
         checks.refuse(
             "repeats must match n",

@@ -179,6 +179,7 @@ def _checked(
             remedy="repeats=16",
         )
     counts = [checks.whole(count, "repeats", 2) for count in counts]
+    checks.fits_in_memory(f"the keys of {sum(counts)} runs", 64 * sum(counts), "take fewer repeats")
     for piece in pieces_of(field) if isinstance(field, AbstractField) else (field,):
         # A cloud of two tokens stands for all: it carries the checks of the field.
         check_velocity(piece, law.sample(2, key=key).with_positions(), jnp.zeros(()))

@@ -50,9 +50,10 @@ def failure(call, counts):
     except Exception as error:
         counts["failed"] += 1
         where = traceback.extract_tb(error.__traceback__)[-1]
-        return (
-            f"{text_of(call)}\n    {type(error).__name__}: {str(error)[:300]}\n    in {where.filename}:{where.lineno}"
-        )
+        what = f"{type(error).__name__}: {str(error)[:300]}"
+        text = f"{text_of(call)}\n    {what}\n    in {where.filename}:{where.lineno}"
+        print(text, flush=True)  # as it is found: the rest may take long
+        return text
     counts[kind] += 1
     return None
 

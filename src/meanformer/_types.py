@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 def is_traced(*trees: Any) -> bool:
     """Whether any leaf of `trees` is being traced (inside `jit`, `vmap`, `grad`)."""
+    if any(hasattr(type(tree), "__next__") for tree in trees):  # JAX warns of iterators, and does not look into them
+        trees = tuple(tree for tree in trees if not hasattr(type(tree), "__next__"))
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 

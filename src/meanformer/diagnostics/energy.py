@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .. import _checks as checks
-from .._scale import norm
+from .._scale import norm, unit
 from .._types import Scalar, cast, common_dtype
 from ..attention.kernel import AbstractAttention
 from ..attention.l2 import L2
@@ -111,7 +111,9 @@ def softmax_energy(A: Any, gaussian: Gaussian) -> Scalar:
     ```
     """
     A, _, L = _read(A, "A", gaussian)
-    return -jnp.sum((L.T @ A @ L) ** 2) / 4
+    a, size = unit(A), unit(L)
+    total, scale = jnp.sum(((L / size).T @ (A / a) @ (L / size)) ** 2) / 4, a * size * size
+    return -jnp.where(total > 0, total * scale * scale, 0)
 
 
 def l2_energy(K: Any, gaussian: Gaussian) -> Scalar:

@@ -89,7 +89,7 @@ def _sinkhorn_growth(bs: Values, vt: Values, sign: Values) -> Values:
     return np.where(moving, growth, 0.0)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused, or infinite
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is refused, or infinite
 def one_dimensional(
     kind: str,
     q: Any,

@@ -146,6 +146,11 @@ def mean_field_rate(
     return MeanFieldRate(np.array(sizes), tuple(errors), rms, slope, interval, statistic, words, kernel, float(t1))
 
 
+def _several(counts: Any) -> bool:
+    """Whether these are numbers in a row, and not one."""
+    return isinstance(counts, Sequence) or (isinstance(counts, np.ndarray) and counts.ndim > 0)
+
+
 def _checked(
     field: Any, law: Any, n: Any, repeats: Any, key: Any, statistic: Any, t1: Any
 ) -> tuple[list[int], list[int], Any]:
@@ -157,7 +162,7 @@ def _checked(
             remedy="mf.empirical(points) is the law of given tokens",
         )
     checks.one_of(statistic, "statistic", STATISTICS)
-    sizes = [checks.whole(size, "n", 2) for size in (n if isinstance(n, (Sequence, np.ndarray)) else [n])]
+    sizes = [checks.whole(size, "n", 2) for size in (n if _several(n) else [n])]
     if len(sizes) < 2 or sizes != sorted(set(sizes)):
         checks.refuse(
             "a rate needs several numbers of tokens",
@@ -165,7 +170,7 @@ def _checked(
             expected="two or more, increasing",
             remedy="n=[250, 1000, 4000]",
         )
-    counts = list(repeats) if isinstance(repeats, (Sequence, np.ndarray)) else [repeats] * len(sizes)
+    counts = list(repeats) if _several(repeats) else [repeats] * len(sizes)
     if len(counts) != len(sizes):
         checks.refuse(
             "repeats must match n",
@@ -174,6 +179,7 @@ def _checked(
             remedy="repeats=16",
         )
     counts = [checks.whole(count, "repeats", 2) for count in counts]
+    checks.fits_in_memory(f"the keys of {sum(counts)} runs", 64 * sum(counts), "take fewer repeats")
     for piece in pieces_of(field) if isinstance(field, AbstractField) else (field,):
         # A cloud of two tokens stands for all: it carries the checks of the field.
         check_velocity(piece, law.sample(2, key=key).with_positions(), jnp.zeros(()))

@@ -196,7 +196,7 @@ def read(name: str | Path, at: At | None = None, most: int = MOST_BYTES) -> byte
             raise OSError(errno.EINVAL, "it is not a file")
         if found.st_size > most:
             raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, and files of runs at most {most:,}")
-        return file.read(most)
+        return file.read(found.st_size)
 
 
 def make_path(path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 # Arrays of NumPy have at most so many axes.
 MOST_AXES = 64
@@ -67,7 +68,7 @@ def _of_numbers(dtype: np.dtype) -> bool:
     return dtype.kind == "V" and bool(jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer))
 
 
-def _described(objects: np.ndarray, value: Any) -> str:
+def _described(objects: Any, value: Any) -> str:
     if isinstance(value, int):
         return "a whole number beyond 64 bits"
     return (
@@ -86,7 +87,7 @@ def _walk(part: Any, value: Any, axes: int) -> bool:
                 raise Unreadable(f"a {_name(value)} that is nested more than {MOST_AXES} deep")
             traced |= _walk(entry, value, axes - 1)
         else:
-            traced |= isinstance(entry, jax.core.Tracer)
+            traced |= isinstance(entry, Tracer)
             truths += isinstance(entry, (bool, np.bool_))
             _refuse_masked(entry, value)
     if 0 < truths < len(part):

@@ -36,8 +36,8 @@ def far(M: Array, other: Array) -> bool:
     if not checks.known(M, other):
         return False
     rounding = max(1e-8, 100 * float(jnp.finfo(M.dtype).eps))
-    M, other = np.asarray(M), np.asarray(other)
-    return bool(norm(M - other) > rounding * norm(M))
+    one, two = np.asarray(M), np.asarray(other)
+    return bool(norm(one - two) > rounding * norm(one))
 
 
 def multiple(V: Array, M: Array) -> Scalar:

@@ -200,7 +200,7 @@ def checked_control(
     return Control(as_host(rtol, dtype), as_host(atol, dtype), None if step is None else as_host(step, dtype))
 
 
-def _token_atol(system: ParticleSystem, atol: float, rtol: float) -> Any:
+def _token_atol(system: ParticleSystem, atol: Any, rtol: float) -> Any:
     """The absolute tolerance for tokens of any size: `atol`, but no more than the share `rtol` of the largest number at
     the start, beyond which nothing would be controlled, and no less than what rounding leaves of it.
     """

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import meanformer as mf
+from meanformer._scale import norm
 from meanformer.diagnostics.spectra import effective_ranks
 from oracles.refusals import assert_refused
 
@@ -457,3 +458,29 @@ def test_a_covariance_at_the_end_of_the_range():
     wide = mf.PointCloud(1e200 * FLAT)
     assert not np.isnan(wide.covariance).any()
     np.testing.assert_allclose(mf.stable_rank(wide), mf.stable_rank(mf.PointCloud(FLAT)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("xp", [np, jnp])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_has_no_length(xp, value):
+    assert not np.isfinite(norm(xp.asarray([value, 1.0])))
+    assert not np.isfinite(norm(xp.asarray([[value, 1.0], [3.0, 4.0]]), 1)[0])
+    assert norm(xp.asarray([[value, 1.0], [3.0, 4.0]]), 1)[1] == 5
+
+
+def test_a_velocity_that_is_no_number_is_not_at_rest():
+    tokens = mf.PointCloud([[1.0, 0.0], [0.0, 1.0]])
+    assert not mf.Stationary(1e-6)(tokens, jnp.asarray(0.0), lambda: jnp.full((2, 2), jnp.nan))
+    assert mf.Stationary(1e-6)(tokens, jnp.asarray(0.0), lambda: jnp.zeros((2, 2)))
+
+
+def test_the_covariance_has_a_derivative_by_a_weight_of_zero():
+    points = jnp.asarray([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0]])
+
+    def trace(weights):
+        return jnp.trace(mf.PointCloud(points, weights).covariance)
+
+    found = jax.grad(trace)(jnp.asarray([0.5, 0.5, 0.0]))
+    near = jax.grad(trace)(jnp.asarray([0.5, 0.5 - 1e-9, 1e-9]))
+    np.testing.assert_allclose(found - found[0], near - near[0], rtol=1e-6, atol=1e-6)
+    assert float(found[2] - found[0]) == pytest.approx(45.25 - 0.25)

@@ -36,8 +36,8 @@ def norm(array: Any, axis: int | tuple[int, ...] | None = None) -> Any:
     xp = _numpy_of(array)
     u = unit(array, axis)
     squares = xp.sum((array / u) ** 2, axis=axis, keepdims=axis is not None)
-    some = squares > 0
-    length = u * xp.where(some, xp.sqrt(xp.where(some, squares, 1)), 0)
+    none = squares == 0  # what is no number stays none
+    length = u * xp.where(none, 0, xp.sqrt(xp.where(none, 1, squares)))
     return length if axis is None else xp.squeeze(length, axis)
 
 

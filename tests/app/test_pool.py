@@ -144,6 +144,7 @@ def test_what_needs_no_run_waits_for_none(play):
             await desk.ask(do, do=do)
             await desk.until(do, "end")
             assert "queued" not in desk.said(do)
+            await desk.idle(1)  # its worker has put it away
         assert desk.said("b") == ["queued"]
 
     play(scene)

@@ -14,6 +14,7 @@ import pytest
 
 import meanformer as mf
 from meanformer.experiments.runner import Interrupted, flushed, interruptible
+from meanformer.store.interruption import undisturbed
 from store.runs import bits, tokens
 
 
@@ -89,6 +90,19 @@ def test_an_interruption_that_got_lost_is_not_forgotten(tmp_path, whole, monkeyp
             layers(journal)
     assert len(mf.load(path).times) == 3
     assert bits(layers(mf.Journal(path))) == bits(whole)
+
+
+@pytest.mark.usefixtures("heeded")
+def test_an_ignored_signal_does_not_hide_another(heeded):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def write():
+        with undisturbed():
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
 
 
 def test_what_is_ignored_stays_ignored(tmp_path, whole):

@@ -121,7 +121,7 @@ def test_a_damaged_list_removes_too_little_not_too_much(path):
 def test_without_a_list_nothing_is_removed(path):
     (path / ledger.NAME).unlink()
     before = names(path)
-    with pytest.raises(mf.FolderError, match="no list of the files"):
+    with pytest.raises(mf.FolderError, match="no whole list of the files"):
         RunFolder(path).clear()
     assert names(path) == before
 
@@ -198,6 +198,9 @@ def test_a_file_system_without_locks_is_told_and_written_to(tmp_path, monkeypatc
     with pytest.warns(UserWarning, match="knows no locks"):
         RunFolder(tmp_path / "run").put("a", b"x")
     monkeypatch.setattr(fcntl, "flock", refuse(errno.EAGAIN))
+    with pytest.raises(mf.FolderError, match="this very process is writing"):
+        RunFolder(tmp_path / "run").put("b", b"x")
+    (tmp_path / "run" / writer.LOCK).write_text("1")
     with pytest.raises(mf.FolderError, match="another process is writing"):
         RunFolder(tmp_path / "run").put("b", b"x")
 
@@ -247,13 +250,119 @@ def test_a_digit_of_a_result_is_not_shown(path):
     assert RunFolder(path).discard_damaged() == ["results.json"]
 
 
-def test_a_figure_that_has_changed_is_not_shown(path):
+def test_a_figure_that_has_changed_is_told_apart(path):
     folder = RunFolder(path)
-    assert folder.is_as_written("figures/paths.svg", b"<svg/>")
-    assert not folder.is_as_written("figures/paths.svg", b"<svg />")
-    assert not folder.is_as_written("figures/mine.svg", b"<svg/>")
+    assert folder.files.fits("figures/paths.svg", b"<svg/>")
+    assert not folder.files.fits("figures/paths.svg", b"<svg />")
+    assert not folder.files.fits("figures/mine.svg", b"<svg/>")
     folder.put("figures/paths.svg", b"<svg></svg>")
-    assert folder.is_as_written("figures/paths.svg", b"<svg></svg>")
+    assert folder.files.fits("figures/paths.svg", b"<svg></svg>")
+
+
+def unlisted(path, data):
+    (path / ledger.NAME).unlink()
+
+
+def headless(path, data):
+    (path / ledger.NAME).write_bytes(b"".join(data.splitlines(keepends=True)[1:]))
+
+
+def holed(path, data):
+    lines = data.splitlines(keepends=True)
+    (path / ledger.NAME).write_bytes(
+        b"".join(line[:20] + b"?" + line[21:] if b"json" in line else line for line in lines)
+    )
+
+
+@pytest.mark.parametrize("harm", [unlisted, headless, holed])
+@pytest.mark.parametrize("between", ["nothing", "report", "resume", "record"])
+def test_a_lost_list_can_be_mended_whatever_was_tried_before(harm, between, path, whole):
+    harm(path, (path / ledger.NAME).read_bytes())
+    before = names(path) - OWN
+    if between == "report":
+        RunFolder(path).put_beside("report.html", b"<html>again") if harm is unlisted else None
+    if between == "record":
+        (path / "run.json").write_bytes(b"damaged")
+    with contextlib.suppress(mf.FolderError):
+        if between == "resume":
+            RunFolder(path).put("results.json", {"status": "done"})
+    if harm is unlisted and between != "resume":
+        with pytest.raises(mf.FolderError, match="no whole list"):
+            RunFolder(path).clear()
+    assert RunFolder(path).discard_damaged() != []
+    assert RunFolder(path).discard_damaged() == []
+    RunFolder(path).put("results.json", {"status": "done"})
+    assert bits(layers(mf.Journal(path))) == bits(whole)
+    left = RunFolder(path).clear()
+    assert set(left) <= {"figures/paths.svg"}  # of which nobody knows any more
+    assert before
+
+
+def test_a_copy_that_is_newer_than_its_list_goes_on(path, tmp_path, whole):
+    """As a backup makes it while the run goes on: first the list, then the segments."""
+    folder = RunFolder(tmp_path / "copy")
+    shutil.copytree(path, folder.path)
+    count = len(folder.manifest)
+    lines = (folder.path / ledger.NAME).read_bytes().splitlines(keepends=True)
+    last = f"segments/{count - 1:06d}".encode()
+    (folder.path / ledger.NAME).write_bytes(b"".join(line for line in lines if last not in line))
+    rewrite(folder.path / "manifest.json", segments=folder.manifest[:-1])
+    (folder.path / "results.json").unlink()
+    with pytest.raises(mf.FolderError, match="--discard-damaged lists it again"):
+        layers(mf.Journal(folder.path))
+    folder.discard_damaged()
+    assert bits(layers(mf.Journal(folder.path))) == bits(whole)
+
+
+def test_parts_that_had_not_begun_and_parts_of_a_lost_list(tmp_path):
+    sweep = RunFolder(tmp_path / "sweep")
+    with sweep.held():
+        sweep.create({"kind": "sweep"}, {})
+        for name in ("000000", "000001"):
+            with sweep.part("tasks", name).held() as part:
+                part.write("a", b"x")
+        sweep.part("tasks", "000001").create({"kind": "flow"}, {})
+    (sweep.path / ledger.NAME).unlink()
+    assert sweep.discard_damaged() == [f"{ledger.NAME}, made again"]
+    assert sweep.clear() == []
+
+
+def test_a_name_that_was_cut_off_is_listed_again(path, monkeypatch):
+    """A disk that is full in the middle of a line, and the same process tries again."""
+    real, count = os.write, [0]
+
+    def short(descriptor, data):
+        count[0] += 1
+        if count[0] == 1:
+            return real(descriptor, data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = RunFolder(path)
+    with folder.held() as held:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", short)
+            with pytest.raises(OSError, match="No space"):
+                held.write("figures/new.svg", b"x")
+        held.write("figures/new.svg", b"x")
+    assert "figures/new.svg" in folder.files.names
+    assert not folder.files.damaged
+
+
+def test_a_record_that_could_not_be_read_is_refused_before_the_run(tmp_path):
+    with pytest.raises(mf.FolderError, match="could not be read again: name = 7"):
+        layers(mf.Journal(tmp_path / "run", record={"name": 7}))
+    assert names(tmp_path / "run") == OWN
+
+
+def test_a_part_is_not_made_through_a_link(tmp_path):
+    sweep = RunFolder(tmp_path / "sweep")
+    (tmp_path / "elsewhere").mkdir()
+    with sweep.held():
+        sweep.create({"kind": "sweep"}, {})
+        (sweep.path / "tasks").symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(NotADirectoryError):
+            sweep.part("tasks", "000000").hold()
+    assert names(tmp_path / "elsewhere") == set()
 
 
 def test_a_lost_manifest_loses_nothing(path):

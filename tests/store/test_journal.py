@@ -120,7 +120,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_run(tmp_path, monkey
 def test_one_writer_at_a_time(tmp_path):
     first = RunFolder(tmp_path / "run")
     first.hold()
-    with pytest.raises(mf.FolderError, match="another process is writing"):
+    with pytest.raises(mf.FolderError, match="this very process is writing"):
         layers(mf.Journal(tmp_path / "run"))
     first.release()
     assert layers(mf.Journal(tmp_path / "run")).outcome.ok

@@ -70,7 +70,7 @@ def run_experiment(
 @contextlib.contextmanager
 def holding(folder: RunFolder) -> Iterator[None]:
     """The right to write into a folder, which is made."""
-    with disk.explained(folder.path):
+    with disk.explained(folder.path, "all that was written before" if folder.exists() else ""):
         folder.hold()
     try:
         yield

@@ -231,9 +231,10 @@ def _mean(mu: PointCloud) -> Array:
 @program(inline=True)
 def scaled_covariance(mu: PointCloud) -> tuple[Array, Array]:
     """The covariance over the square of a power of two, and that power: any covariance, whatever its size."""
-    weights, counts = mu.weights, (mu.weights != 0)[..., None]  # a token without weight may be anywhere
+    # A token without weight may be anywhere, also nowhere; but its weight may be asked for a derivative.
+    weights, counts = mu.weights, (mu.weights != 0)[..., None] | jnp.isfinite(mu.points)
     points = jnp.where(counts, mu.points, 0)
-    large = unit(points, (-2, -1))
+    large = unit(jnp.where((weights != 0)[..., None], points, 0), (-2, -1))
     points = points / large
     mean = jnp.einsum("...n,...nd->...d", weights, points)
     centred = jnp.where(counts, points - mean[..., None, :], 0)

@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 
 from ..store.folder import RunFolder
+from ..store.ledger import Ledger
 from .formula import escape, inline
 from .page import Markup, bare
 
@@ -30,6 +31,7 @@ class Pictures:
 
     def __init__(self, folder: Path):
         self._folder, self._left = folder, LARGEST_PAGE
+        self._lists: dict[Path, Ledger | None] = {}
 
     def figure(self, name: str, caption: str, whole: bool = False) -> Markup:
         """The HTML of a picture or a film, its data inside; `whole` takes the full width."""
@@ -66,7 +68,10 @@ class Pictures:
         except (OSError, ValueError, RuntimeError):  # no such file; no name of a file; links in a circle
             return None
         whole, inside = (self._folder, name) if not name.startswith("cases/") else self._case(name)
-        if not RunFolder(whole).is_as_written(inside, data):
+        if whole not in self._lists:
+            self._lists[whole] = RunFolder(whole).files
+        listed = self._lists[whole]
+        if listed is not None and not listed.fits(inside, data):
             return None
         self._left -= len(data)
         return data

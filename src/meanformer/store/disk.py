@@ -109,11 +109,16 @@ def open_to_append(name: str, at: At) -> int:
 
 
 def append(descriptor: int, data: bytes) -> None:
-    """More bytes at the end of an open file, on the disk itself when this returns."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-    os.fsync(descriptor)
+    """More bytes at the end of an open file, on the disk itself when this returns; or none of them, if that fails."""
+    rest, before = memoryview(data), os.fstat(descriptor).st_size
+    try:
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, before)
+        raise
 
 
 def rename(old: str, new: str, at: At) -> None:
@@ -149,14 +154,18 @@ def remove_empty(name: str, at: At) -> bool:
 
 
 def flush(at: At) -> None:
-    """Bring the names in a folder to the disk itself."""
+    """Bring the names in a folder to the disk itself, where the file system knows how."""
     if isinstance(at, int):  # Windows has no such call
-        os.fsync(at)
+        try:
+            os.fsync(at)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
 
 
 def temporary(name: str) -> str:
     """The name of a file or folder before it is whole."""
-    return f".{name}.tmp"
+    return f".{name}.meanformer.tmp"
 
 
 def write_file(name: str, data: bytes, at: At) -> None:
@@ -199,6 +208,13 @@ def read(name: str | Path, at: At | None = None, most: int = MOST_BYTES) -> byte
         return file.read(found.st_size)
 
 
+def first_line(path: Path) -> bytes:
+    """The first line of a file, if it is not long."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        return file.readline(4096)
+
+
 def make_path(path: Path) -> None:
     """Make a folder and those above it, with their names on the disk."""
     if path.is_dir():
@@ -211,6 +227,49 @@ def make_path(path: Path) -> None:
             os.fsync(above)
         finally:
             os.close(above)
+
+
+def tree_of(files: Mapping[str, bytes]) -> dict[str, Any]:
+    """Files with slashes in their names as folders in folders."""
+    tree: dict[str, Any] = {}
+    for name, data in files.items():
+        *folders, last = name.split("/")
+        inner = tree
+        for folder in folders:
+            inner = inner.setdefault(folder, {})
+        inner[last] = data
+    return tree
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[At]:
+    """A folder, open as long as this lasts."""
+    if not DESCRIPTORS:
+        yield str(path)
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def appending(name: str, at: At) -> Iterator[int]:
+    """A file of the folder, open for more bytes at its end."""
+    descriptor = open_to_append(name, at)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def name_now(descriptor: int) -> Path | None:
+    """Where a folder is that was renamed; None if that cannot be told."""
+    try:
+        return Path(f"/proc/self/fd/{descriptor}").readlink()
+    except OSError:  # not on Linux
+        return None
 
 
 REASONS = {

@@ -16,7 +16,7 @@ from .errors import FolderError, NotARun
 from .ledger import Ledger
 from .sealed import is_sealed, parse, seal, unseal
 from .shapes import check_shape
-from .writer import LOCK, Writer
+from .writer import LOCK, Writer, write_unlisted
 
 FORMAT = 2
 READ = (1, FORMAT)
@@ -32,6 +32,7 @@ class RunFolder:
         self.path, self.inside = Path(path), inside
         self._writer: Writer | None = None
         self._holds = 0
+        self._listed: list[dict[str, Any]] | None = None
 
     def exists(self) -> bool:
         """Whether a run has begun here."""
@@ -132,15 +133,15 @@ class RunFolder:
                 else "restore the file from a copy, or run again",
             ) from error
 
-    def is_as_written(self, name: str, data: bytes) -> bool:
-        """Whether these are the bytes of the file `name` as the run wrote it, where it has a list of its files."""
+    @property
+    def files(self) -> Ledger | None:
+        """The list of what was written; None if there is none."""
         try:
-            listed = Ledger(disk.read(self.path / ledger.NAME)).names
+            return Ledger(disk.read(self.path / ledger.NAME))
         except FileNotFoundError:
-            return True
+            return None
         except OSError:
-            return False
-        return zlib.crc32(data) in listed.get(name, ()) or self._is_old()
+            return Ledger(b"")
 
     def _is_old(self) -> bool:
         """Whether the folder is of format 1, whose JSON files have no checksums."""
@@ -210,13 +211,21 @@ class RunFolder:
         self._holds -= 1
         if self._holds == 0 and self._writer is not None:
             self._writer.close()
-            self._writer = None
+            self._writer = self._listed = None
 
     def create(self, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Begin a run: a first segment, then `run.json`, which makes it a run folder."""
         with self.held() as writer:
-            writer.clear()  # what a run left that was killed at its very beginning
             record = {"format": FORMAT, **record}
+            try:
+                check_shape("run.json", record)
+            except ValueError as error:
+                raise FolderError(
+                    f"the record of the run in {self.path} could not be read again: {error}",
+                    safe="nothing has been computed yet",
+                    remedy="give other names to entries of your own",
+                ) from None
+            writer.clear()  # what a run left that was killed at its very beginning
             writer.write("manifest.json", seal({"segments": []}))
             self.add_segment(arrays, {"record": record})  # a copy, should run.json be damaged
             writer.write("run.json", seal(record))
@@ -228,23 +237,26 @@ class RunFolder:
 
     def put_beside(self, name: str, content: bytes) -> None:
         """Write a file that is not a part of the run, such as its report, also while somebody else holds the folder."""
-        with disk.explained(self.path, "the run itself"), contextlib.closing(Writer(self.path, lock=False)) as writer:
-            if self._is_old():  # it kept no list
-                writer.list_again([name])
-            writer.write(name, content)
+        with disk.explained(self.path, "the run itself"):
+            if self.exists() and self.files is None:  # of an earlier version, or lost: it stays so
+                write_unlisted(self.path, name, content)
+                return
+            with contextlib.closing(Writer(self.path, lock=False)) as writer:
+                writer.write(name, content)
 
     def add_segment(self, arrays: dict[str, np.ndarray], note: dict[str, Any]) -> None:
         """Write a segment, then list it: it counts from then on."""
         with self.held() as writer:
             writer.check_there()
-            listed = self.manifest
+            listed = self.manifest if self._listed is None else self._listed
             name = f"{len(listed):06d}"
             files = to_files(arrays)
             sums = {file: [len(data), zlib.crc32(data)] for file, data in files.items()}
             about = seal({"note": note, "files": sums, "after": listed[-1]["crc32"] if listed else None})
             writer.write_folder(f"segments/{name}", {**files, "segment.json": about})
-            listed.append({"name": name, "crc32": zlib.crc32(about)})
+            listed = [*listed, {"name": name, "crc32": zlib.crc32(about)}]
             writer.write("manifest.json", seal({"segments": listed}))
+            self._listed = listed  # as long as nobody else writes
 
     def discard_damaged(self) -> list[str]:
         """Forget what cannot be read, so that it is computed again; what that was, in words.
@@ -254,22 +266,28 @@ class RunFolder:
         """
         words = self._restore_record()
         with self.held() as writer:
-            for part in writer.parts():
-                words += [f"{part.name}: {word}" for word in RunFolder(part).discard_damaged()]
+            for part in map(RunFolder, writer.parts()):
+                if part.exists():  # else it had not begun, and begins anew
+                    words += [f"{part.path.name}: {word}" for word in part.discard_damaged()]
+            there = self._found_segments()
             try:
                 listed, known = self.manifest, True
             except FolderError:
-                listed, known = self._found_segments(), False
+                listed, known = there, False
                 words.append(f"manifest.json, made again from {len(listed)} segments")
             number = next((number for number in range(len(listed)) if not self._is_whole(number, listed)), len(listed))
             if number < len(listed):
                 words.append(f"segment {number} and those after it")
-            writer.list_again(self._names(listed))
+            writer.list_again(self._names_of_segments(there), complete=False)  # a copy may be newer than its list
+            if writer.ledger.damaged:
+                writer.list_again([*self._names(), *self._names_of_segments(listed)], complete=True)
+                words.append(f"{ledger.NAME}, made again")
             if words or not self._has_whole_results():
                 words += ["results.json"] * (not self._has_whole_results())
                 writer.remove("results.json")  # first: what is not whole is not done
             if number < len(listed) or not known:
                 writer.write("manifest.json", seal({"segments": listed[:number]}))
+                self._listed = None
         return words
 
     def _has_whole_results(self) -> bool:
@@ -286,17 +304,21 @@ class RunFolder:
             return False
         return True
 
-    def _names(self, listed: list[dict[str, Any]]) -> list[str]:
-        """The names of all files that a run is known to write."""
+    def _names(self) -> list[str]:
+        """The names of the files that a run is known to write, but for its segments."""
         names = ["run.json", "manifest.json", "results.json", "report.html"]
-        for entry in listed:
-            with contextlib.suppress(OSError, ValueError):
-                files = self._about(entry["name"])[0]["files"]
-                names += [f"segments/{entry['name']}/{file}" for file in (*files, "segment.json")]
         with contextlib.suppress(FolderError):
             names += [one["file"] for one in (self.results or {}).get("figures") or [] if "file" in one]
         record = self.record
         return names + [f"items/{name}.json" for name in record.get("items", ())] + [record.get("input", "run.json")]
+
+    def _names_of_segments(self, listed: list[dict[str, Any]]) -> list[str]:
+        names: list[str] = []
+        for entry in listed:
+            with contextlib.suppress(OSError, ValueError):
+                files = self._about(entry["name"])[0]["files"]
+                names += [f"segments/{entry['name']}/{file}" for file in (*files, "segment.json")]
+        return names
 
     def _found_segments(self) -> list[dict[str, Any]]:
         """The segments that follow one another, without a manifest."""
@@ -315,9 +337,9 @@ class RunFolder:
         try:
             _ = self.record
             return []
-        except NotARun:
-            raise
-        except FolderError:
+        except FolderError as error:
+            if isinstance(error, NotARun) and (self.files is None or "run.json" not in self.files.names):
+                raise
             try:
                 record = self._about("000000")[0]["note"]["record"]
                 check_shape("run.json", record)
@@ -326,17 +348,18 @@ class RunFolder:
             if not isinstance(record, dict) or record.get("format") != FORMAT:
                 raise
         with contextlib.closing(Writer(self.path, self.inside)) as writer:
-            writer.list_again(["run.json"])
+            writer.list_again(["run.json"], complete=False)
             writer.write("run.json", seal(record))
         return ["run.json, restored from its copy"]
 
     def clear(self) -> list[str]:
         """Remove the run; the names of what stays in the folder, because no run wrote it."""
-        if not disk.names_file(self.path / ledger.NAME):
+        files = self.files
+        if files is None or (self.exists() and "run.json" not in files.names):
             raise FolderError(
-                f"{self.path} has no list of the files that belong to its run ({ledger.NAME})",
+                f"{self.path} has no whole list of the files that belong to its run ({ledger.NAME})",
                 safe="nothing was removed",
-                remedy="remove the folder yourself, or choose another one with --out",
+                remedy=f"meanformer resume {self.path} --discard-damaged makes it again; or remove the folder yourself",
             )
         with contextlib.closing(Writer(self.path, self.inside)) as writer:
             return writer.clear()

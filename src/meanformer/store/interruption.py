@@ -69,7 +69,7 @@ def undisturbed() -> Iterator[None]:
         return
     came: list[tuple[int, Any]] = []
     handlers = {number: signal.getsignal(number) for number in ENDINGS}
-    handlers = {number: handler for number, handler in handlers.items() if handler is not None}
+    handlers = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
     for number in handlers:
         signal.signal(number, lambda *event: came.append(event))
     try:

@@ -75,7 +75,7 @@ class Journal(AbstractJournal):
         name = fingerprint(call)
         if self._is_done(name):
             return load(self.path)
-        with self._explained():
+        with self._explained("all that was written before" if self.folder.exists() else ""):
             self.folder.hold()
             self._holds = True
             if self._is_done(name):  # by another process, in between

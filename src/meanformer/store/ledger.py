@@ -8,7 +8,6 @@ carries its checksum; a line that is damaged or cut off lists nothing. A file th
 import json
 import zlib
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 from typing import Any
 
 NAME = "files.jsonl"
@@ -27,28 +26,35 @@ class Ledger:
         lines = [_content(text) for text in data.splitlines(keepends=True)]
         about: dict[str, Any] = next((entry for entry in lines if isinstance(entry, dict)), {})
         self.mark, self.inside = about.get("run"), about.get("inside")
+        # Names were lost, and are not all found again.
+        self.incomplete = bool(about.get("incomplete"))
         self.names: dict[str, set[int]] = {}
         for entry in lines:
             if isinstance(entry, list):
                 self.add(*entry)
         # The last line may have been cut off by the end of a process, before its file was made.
-        self.damaged = None in lines[:-1] or (bool(lines) and self.mark is None)
+        self.damaged = self.incomplete or None in lines[:-1] or (bool(lines) and self.mark is None)
 
     def add(self, name: str, crc32: int) -> None:
         """List a name, with the sum of its bytes."""
         if is_inside(name):
             self.names.setdefault(name, set()).add(crc32)
 
+    def fits(self, name: str, data: bytes) -> bool:
+        """Whether a file with these bytes may be the listed one."""
+        sums = self.names.get(name)
+        return zlib.crc32(data) in sums if sums is not None else self.damaged
+
     def lines(self) -> Iterator[bytes]:
         """The file, line by line."""
-        yield line({"run": self.mark, "inside": self.inside})
+        yield line({"run": self.mark, "inside": self.inside} | ({"incomplete": True} if self.incomplete else {}))
         yield from (line([name, crc32]) for name, sums in self.names.items() for crc32 in sorted(sums))
 
 
 def is_inside(name: str) -> bool:
     """Whether a name, with slashes between its parts, stays in the folder."""
     parts = name.split("/")
-    return not PurePosixPath(name).is_absolute() and "\0" not in name and not {"", ".", ".."} & set(parts)
+    return "\0" not in name and not {"", ".", ".."} & set(parts)  # a name that begins with / has an empty part
 
 
 def _content(text: bytes) -> Any:

@@ -13,7 +13,6 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from . import disk, ledger
 from .errors import FolderError
@@ -44,15 +43,16 @@ class Writer:
                 disk.make_path(path)
             else:
                 self._make_part(inside)
-            self.at = stack.enter_context(_held(path))
+            self.at = stack.enter_context(disk.held(path))
             if lock:
                 stack.enter_context(self._locked(0.0 if inside is None else PATIENCE))
             self.ledger = self._read_ledger(inside)
-            self._list = stack.enter_context(_appending(ledger.NAME, self.at))
+            self._list = disk.open_to_append(ledger.NAME, self.at)
             self._open = stack.pop_all()
 
     def close(self) -> None:
         """Let others write."""
+        os.close(self._list)
         self._open.close()
 
     @property
@@ -76,7 +76,7 @@ class Writer:
             for left in (before, last):
                 if disk.exists(left, at):
                     self._remove_below(name, left, at)
-            disk.write_tree(before, _tree(files), at)
+            disk.write_tree(before, disk.tree_of(files), at)
             disk.rename(before, last, at)
             disk.flush(at)
 
@@ -121,15 +121,16 @@ class Writer:
             with contextlib.suppress(OSError):
                 self.path.rmdir()
 
-    def list_again(self, names: Sequence[str]) -> None:
-        """Put names into a list that has lost some of its lines, with the sums of what is there now."""
-        if self.ledger.damaged:
-            for name in set(names) - self.ledger.names.keys():
-                *folders, last = name.split("/")
-                with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._at(folders) as at:
-                    self.ledger.add(name, zlib.crc32(disk.read(last, at)))
+    def list_again(self, names: Sequence[str], complete: bool) -> None:
+        """Put names into the list that it has lost, with the sums of what is there now; `complete`: these are all."""
+        missing = [name for name in names if name not in self.ledger.names]
+        for name in missing:
+            *folders, last = name.split("/")
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._at(folders) as at:
+                self.ledger.add(name, zlib.crc32(disk.read(last, at)))
+        if self.ledger.damaged or self.ledger.names.keys() & set(missing):
+            self.ledger.damaged &= not complete
             self.ledger = self._new_ledger(self.ledger.inside, self.ledger)
-            self.ledger.damaged = False
 
     def check_there(self) -> None:
         """Refuse to go on if the folder has another name, or is gone."""
@@ -145,7 +146,7 @@ class Writer:
                 safe="nothing: what had been written is gone with the folder",
                 remedy="run again",
             )
-        place = _name_now(self.at)
+        place = disk.name_now(self.at)
         if place is not None and self.ledger.inside is not None:  # the whole was moved, and is what goes on
             place = place.parents[1]
         raise FolderError(
@@ -158,7 +159,7 @@ class Writer:
         """The folder of a part, inside the run that it belongs to, and nowhere else."""
         whole = self.path.parent.parent
         try:
-            found = Ledger(disk.read(whole / ledger.NAME)).mark
+            found = Ledger(disk.first_line(whole / ledger.NAME)).mark
         except OSError:
             found = None
         if found != inside:
@@ -170,6 +171,8 @@ class Writer:
         for folder in (self.path.parent, self.path):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
+            if folder.is_symlink():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
     @contextlib.contextmanager
     def _locked(self, patience: float) -> Iterator[None]:
@@ -179,19 +182,23 @@ class Writer:
         except ImportError:  # Windows: no lock
             yield
             return
-        with _appending(LOCK, self.at) as descriptor:
+        with disk.appending(LOCK, self.at) as descriptor:
+            owner = os.pread(descriptor, 20, 0)
             try:
                 self._take(lambda: fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB), patience)
             except OSError as error:
                 if error.errno in _BUSY:
-                    raise self._busy() from error
+                    raise self._busy(owner) from error
                 warnings.warn(
                     f"the file system of {self.path} knows no locks ({error.strerror}): nothing keeps another process "
                     "from writing there too",
                     stacklevel=6,
                 )
             if not disk.same(LOCK, self.at, descriptor):  # its last owner has just removed the run
-                raise self._busy()
+                raise self._busy(owner)
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, str(os.getpid()).encode())
             yield
 
     def _take(self, lock: Callable[[], None], patience: float) -> None:
@@ -204,7 +211,13 @@ class Writer:
                     raise
             time.sleep(0.05)
 
-    def _busy(self) -> FolderError:
+    def _busy(self, owner: bytes) -> FolderError:
+        if owner == str(os.getpid()).encode():
+            return FolderError(
+                f"this very process is writing to {self.path}, in a run that goes on or has failed",
+                safe="what was written",
+                remedy="close its journal, journal.close(), or start Python again; then the same call goes on",
+            )
         return FolderError(
             f"another process is writing to {self.path}",
             safe="its run goes on undisturbed",
@@ -221,21 +234,36 @@ class Writer:
             found.damaged |= disk.exists("run.json", self.at)  # of an earlier version, or lost
             return self._new_ledger(inside, found)
         if not data.endswith(b"\n"):  # cut off by the end of a process: the next line is one of its own
-            with _appending(ledger.NAME, self.at) as descriptor:
+            with disk.appending(ledger.NAME, self.at) as descriptor:
                 disk.append(descriptor, b"\n")
         return found
 
     def _new_ledger(self, inside: str | None, before: Ledger | None = None) -> Ledger:
-        """A list with a new mark, and the names of one that has lost its own."""
+        """A list with a new mark, and the names of one that has lost its own, or some of them."""
         found = Ledger(b"")
         found.mark, found.inside = secrets.token_hex(16), inside
         if before is not None:
-            found.names, found.damaged = before.names, before.damaged
-        disk.write_file(ledger.NAME, b"".join(found.lines()), self.at)
-        if hasattr(self, "_list"):
-            with _appending(ledger.NAME, self.at) as fresh:
-                os.dup2(fresh, self._list, inheritable=False)
+            found.mark = before.mark or self._mark_of_parts() or found.mark
+            found.names, found.damaged, found.incomplete = before.names, before.damaged, before.damaged
+        held = hasattr(self, "_list")
+        if held:
+            os.close(self._list)
+        try:
+            disk.write_file(ledger.NAME, b"".join(found.lines()), self.at)
+        finally:
+            if held:
+                self._list = disk.open_to_append(ledger.NAME, self.at)
         return found
+
+    def _mark_of_parts(self) -> str | None:
+        """The mark that the parts of this run know it by."""
+        for folder in PARTS:
+            for part in _entries(self.path / folder):
+                with contextlib.suppress(OSError):
+                    mark = Ledger(disk.first_line(part / ledger.NAME)).inside
+                    if isinstance(mark, str):
+                        return mark
+        return None
 
     def _claim(self, files: Mapping[str, bytes]) -> None:
         """List files before they are made; one that is there and was not listed is somebody else's."""
@@ -248,7 +276,7 @@ class Writer:
                 raise FolderError(
                     f"{self.path / name} is in the way: it is not in the list of files that the run wrote",
                     safe="it is as it was",
-                    remedy=f"the list is damaged, which {again} mends" if self.ledger.damaged else "move it away",
+                    remedy=f"if it belongs to the run, {again} lists it again; if it is yours, move it away",
                 )
         sums = {name: zlib.crc32(data) for name, data in files.items()}
         new = [(name, crc32) for name, crc32 in sums.items() if crc32 not in self.ledger.names.get(name, ())]
@@ -295,7 +323,7 @@ class Writer:
         for folder in PARTS:
             for part in _entries(self.path / folder):
                 with contextlib.suppress(OSError):
-                    if not part.is_symlink() and Ledger(disk.read(part / ledger.NAME)).inside == self.mark:
+                    if not part.is_symlink() and Ledger(disk.first_line(part / ledger.NAME)).inside == self.mark:
                         yield part
 
     def _others(self) -> list[str]:
@@ -311,50 +339,15 @@ class Writer:
         return sorted(name for name in found if name not in MARKS)
 
 
+def write_unlisted(path: Path, name: str, data: bytes) -> None:
+    """Write a file into a folder that has no list of its files."""
+    *folders, last = name.split("/")
+    with disk.held(path) as top, disk.opened_parts(tuple(folders), top, make=True) as at:
+        disk.write_file(last, data, at)
+
+
 def _entries(path: Path) -> list[Path]:
     try:
         return sorted(path.iterdir()) if not path.is_symlink() else []
     except OSError:
         return []
-
-
-def _tree(files: Mapping[str, bytes]) -> dict[str, Any]:
-    """Files with slashes in their names as folders in folders."""
-    tree: dict[str, Any] = {}
-    for name, data in files.items():
-        *folders, last = name.split("/")
-        inner = tree
-        for folder in folders:
-            inner = inner.setdefault(folder, {})
-        inner[last] = data
-    return tree
-
-
-@contextlib.contextmanager
-def _held(path: Path) -> Iterator[disk.At]:
-    if not disk.DESCRIPTORS:
-        yield str(path)
-        return
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _appending(name: str, at: disk.At) -> Iterator[int]:
-    """A file of the folder, open for more bytes at its end."""
-    descriptor = disk.open_to_append(name, at)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _name_now(descriptor: int) -> Path | None:
-    """Where a folder is that was renamed; None if that cannot be told."""
-    try:
-        return Path(f"/proc/self/fd/{descriptor}").readlink()
-    except OSError:  # not on Linux
-        return None

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -71,6 +72,9 @@ def test_an_address_lets_in_once(stranger, browser, server):
     expect(page.locator("#again")).to_be_hidden()
     assert "token" not in page.url
     assert other.cookies() == []
+    # A new one, in this very tab, from which it differs behind the # alone.
+    page.goto(server.new_address())
+    expect(page).to_have_url(re.compile(r"/[\w-]{20,}/"))
     other.close()
 
 

@@ -119,6 +119,38 @@ def test_workers_end_with_the_server(own, how):
 
 
 @linux
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_without_complaints(how, tmp_path):
+    # A suite started in the background ignores Ctrl-C, and its children inherit that: here it must count.
+    heed = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
+    )
+    program = [sys.executable, "-m", "meanformer", "explore", "--no-browser", "--port", "0", "--workers", "1"]
+    with subprocess.Popen(
+        [sys.executable, "-c", heed, *program], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while "token=" not in process.stdout.readline():
+            assert process.poll() is None
+        assert wait_until(lambda: b"meanformer.app.worker" in children(process.pid))
+        process.send_signal(how)
+        _, complaints = process.communicate(timeout=PATIENCE)
+    assert complaints == ""
+    assert process.returncode == (0 if how == signal.SIGINT else -signal.SIGTERM)
+
+
+def children(pid: int) -> bytes:
+    """The command lines of the processes that a process has started."""
+    found = b""
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(file.read_text().rpartition(")")[2].split()[1]) == pid:
+                found += file.with_name("cmdline").read_bytes()
+        except OSError:
+            continue
+    return found
+
+
+@linux
 def test_ctrl_c_is_for_the_server_alone(server):
     """A terminal sends it to all processes: workers would fail in the middle of something, and tell of it at length."""
     with server.page() as page:

@@ -15,6 +15,7 @@ from pathlib import Path
 import uvicorn
 
 from ..experiments.registry import library
+from ..store.interruption import asked_as_before
 from .access import TOKEN_SECONDS
 from .connections import Connection
 from .redirect import remove_redirect, write_redirect
@@ -131,7 +132,7 @@ def explore(
     if host not in LOCAL:
         print(f"It listens on {host}: whoever can reach this machine and has an address can compute here.", flush=True)
         print("Names by which pages may call it: " + ", ".join(settings.hosts) + " (--name adds one).", flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt), asked_as_before():
         asyncio.run(_serve(server, doorman, listening, address if browser else None, 60 * idle_minutes))
 
 

@@ -30,12 +30,14 @@ def place(path: Path | None) -> Path | None:
     """A path that a file can have; refused in words otherwise."""
     if path is not None:
         name = max(path.parts, key=lambda part: len(part.encode()), default="")
-        if len(name.encode()) > LONGEST_NAME or len(str(path).encode()) > LONGEST_PATH:
+        whole = str(path)
+        long = name if len(name.encode()) > LONGEST_NAME else whole if len(whole.encode()) > LONGEST_PATH else None
+        if long is not None:
             from meanformer import _checks as checks
 
             checks.refuse(
-                "this name is too long",
-                got=f"{len(name.encode())} bytes: {name[:60]}...",
+                f"this {'name' if long is name else 'path'} is too long",
+                got=f"{len(long.encode())} bytes: {long[:60]}...",
                 expected=f"at most {LONGEST_NAME} bytes for a name, {LONGEST_PATH} for a path",
                 remedy="choose a shorter one",
             )

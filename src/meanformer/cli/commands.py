@@ -135,12 +135,14 @@ def resume(
     if discard_damaged:
         words = found.discard_damaged()
         complain(f"Damaged: {'; '.join(words)}." if words else "Nothing is damaged.")
+    already = found.status == "done" and (folder / "report.html").exists()
     with watching(quiet, bars=found.record["kind"] == "flow") as watch:
         go_on(folder, watch)
         watch.stage("report", None)
         with still_there(folder):
-            write_report(folder)
-    print_run(folder, as_json)
+            if not already:
+                write_report(folder)
+    print_run(folder, as_json, already=already)
 
 
 @app.command(epilog="Example: `meanformer report runs/clusters`")

@@ -151,7 +151,7 @@ def check_free(folder: RunFolder, experiment_hash: str) -> None:
                 f"{folder.path} holds another run",
                 got=f"{found.get('title') or found.get('name') or 'a run'}, of {found.get('created')}",
                 expected="the folder of this very experiment, or a new one",
-                remedy="choose another folder with --out, or remove this one (--overwrite does)",
+                remedy="choose another folder with --out, or remove its run with --overwrite (what is yours stays)",
             )
     elif folder.path.exists() and (not folder.path.is_dir() or holds_other_things(folder.path)):
         checks.refuse(

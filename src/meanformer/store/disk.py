@@ -24,7 +24,7 @@ DESCRIPTORS = os.open in os.supports_dir_fd and os.mkdir in os.supports_dir_fd a
 # An open folder: its descriptor, or its path where there are no descriptors.
 At = int | str
 # A folder to be: what is in it by name, bytes or folders.
-Tree = Mapping[str, "bytes | Tree"]
+Tree = Mapping[str, Any]
 
 
 def _place(name: str, at: At) -> tuple[str, dict[str, Any]]:
@@ -294,15 +294,18 @@ REMEDIES = {
 
 
 @contextlib.contextmanager
-def explained(path: Path, safe: str = "") -> Iterator[None]:
-    """Turn an error of the file system into words that say what is `safe`; by default, that nothing was begun."""
+def explained(path: Path, safe: str = "", again: str = "") -> Iterator[None]:
+    """Turn an error of the file system into words that say what is `safe`; by default, that nothing was begun. `again`
+    is the command to give then, by default that which goes on.
+    """
     try:
         yield
     except OSError as error:
         number = error.errno or 0
+        next_step = again or f"go on: meanformer resume {path}"
         raise FolderError(
             f"cannot write to {path}: {REASONS.get(number, error.strerror or str(error))}",
             safe=safe or "nothing has been computed yet",
             remedy=f"{REMEDIES.get(number, 'make the folder writable')}, then "
-            + (f"go on: meanformer resume {path}" if safe else "run again; or choose another folder with --out"),
+            + (next_step if safe else "run again; or choose another folder with --out"),
         ) from error

@@ -237,7 +237,7 @@ class RunFolder:
 
     def put_beside(self, name: str, content: bytes) -> None:
         """Write a file that is not a part of the run, such as its report, also while somebody else holds the folder."""
-        with disk.explained(self.path, "the run itself"):
+        with disk.explained(self.path, "the run itself", again=f"write it again: meanformer report {self.path}"):
             if self.exists() and self.files is None:  # of an earlier version, or lost: it stays so
                 write_unlisted(self.path, name, content)
                 return
@@ -361,7 +361,10 @@ class RunFolder:
                 safe="nothing was removed",
                 remedy=f"meanformer resume {self.path} --discard-damaged makes it again; or remove the folder yourself",
             )
-        with contextlib.closing(Writer(self.path, self.inside)) as writer:
+        with (
+            disk.explained(self.path, "the run that it holds", again="give the command again"),
+            contextlib.closing(Writer(self.path, self.inside)) as writer,
+        ):
             return writer.clear()
 
     def remove(self) -> None:

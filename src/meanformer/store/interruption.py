@@ -18,7 +18,8 @@ INSISTING = 2.0
 class _Once:
     """What such a signal does: it interrupts, and nothing more while what is done is being written."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: dict[signal.Signals, Any]) -> None:
+        self.before = before
         self.asked: float | None = None
 
     def __call__(self, *_: Any) -> None:
@@ -43,7 +44,7 @@ def asked_once() -> Iterator[None]:
         return
     before = {number: signal.getsignal(number) for number in ENDINGS}
     heeded = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
-    once = _Once()
+    once = _Once(heeded)
     for number in heeded:
         signal.signal(number, once)
     try:
@@ -51,6 +52,22 @@ def asked_once() -> Iterator[None]:
     finally:
         for number, handler in heeded.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def asked_as_before() -> Iterator[None]:
+    """Inside of `asked_once`, let the signals do what they did before it: a server has handlers of its own."""
+    once = _handler()
+    if once is None:
+        yield
+        return
+    for number, handler in once.before.items():
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number in once.before:
+            signal.signal(number, once)
 
 
 def interrupt_if_asked() -> None:

@@ -18,5 +18,7 @@ function offer() {
   again.querySelector("button").addEventListener("click", () => location.replace(place() + location.hash));
 }
 
+// A new address that is pasted into this very tab differs behind the # alone, which does not load the page anew.
+addEventListener("hashchange", () => location.hash.startsWith(TOKEN) && location.reload());
 if (location.hash.startsWith(TOKEN)) await enter(location.hash.slice(TOKEN.length));
 if (place() !== null && !location.pathname.startsWith(place())) offer();

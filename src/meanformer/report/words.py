@@ -168,7 +168,7 @@ def _scale(value: Mapping[str, Any]) -> float:
     return 1.0 if scale is None else float(scale)
 
 
-def _factor_tex(factor: float) -> str:
+def _factor_tex(factor: float | int) -> str:
     """A factor in front of a matrix: nothing for 1."""
     return "" if factor == 1 else "-" if factor == -1 else rf"{number_tex(factor)}\,"
 

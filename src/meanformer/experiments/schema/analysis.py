@@ -1,7 +1,7 @@
 """The shape of `results.json` of a model's analysis: which tables there are, and how long their rows are."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, Strict, model_validator
 
@@ -47,7 +47,7 @@ class Band(Part):
     high: Curve | None = None
 
     @model_validator(mode="after")
-    def _same_length(self) -> Self:
+    def _same_length(self) -> Any:
         lengths = [0 if part is None else len(part) for part in (self.low, self.middle, self.high)]
         if self.middle and len(set(lengths)) > 1:
             raise ValueError("low, middle and high have different lengths")
@@ -129,7 +129,7 @@ class Closure(Part):
     tilt: Heads | None = None
 
     @model_validator(mode="after")
-    def _same_layers(self) -> Self:
+    def _same_layers(self) -> Any:
         nulls = [key for null in ("random", "matched", "resampled") for key in (null, f"{null}_mean_only")]
         for key in [name for null in nulls for name in (null, f"{null}_ratio")]:
             band = getattr(self, key, None)
@@ -163,7 +163,7 @@ class Deep(Part):
     apart: Curve | None = None
 
     @model_validator(mode="after")
-    def _same_depths(self) -> Self:
+    def _same_depths(self) -> Any:
         curves = [getattr(self, name) for name in ("average_cosine", "near_pairs", "effective_rank", "groups")]
         _alike("the curves of the depth beyond", _lengths([self.layers, *curves, self.move, self.apart]))
         return self
@@ -177,7 +177,7 @@ class Beyond(Part):
     explained: list[Share] | None = None
 
     @model_validator(mode="after")
-    def _same_depths(self) -> Self:
+    def _same_depths(self) -> Any:
         _alike("the depths of the map", [len(self.layers), len(self.points), *_lengths([self.explained])])
         return self
 
@@ -190,7 +190,7 @@ class Map(Part):
     deep: Beyond | None = None
 
     @model_validator(mode="after")
-    def _same_tokens(self) -> Self:
+    def _same_tokens(self) -> Any:
         if self.points:
             _alike("the depths of the map", [len(self.points), *_lengths([self.explained])])
             beyond = self.deep.points[:1] if self.deep else []
@@ -217,7 +217,7 @@ class Analysis(Results):
     peak_bytes: Whole | None = None
 
     @model_validator(mode="after")
-    def _same_sizes(self) -> Self:
+    def _same_sizes(self) -> Any:
         depths = _lengths([*(self.curves or {}).values(), self.spectrum])
         _alike("the curves over depth", depths)
         tables = [table for table in (self.attention or {}).values() if table]

@@ -71,6 +71,7 @@ def _look_at_archive(file: IO[bytes], size: int) -> None:
             if found[0].file_size > LARGEST_PICKLE:
                 raise Suspicious(f"a table of {found[0].file_size:,} bytes")
             _look_at_pickle(BytesIO(archive.read(found[0])))
+    # What zipfile raises for archives that are broken, in a format it does not know, encrypted, or cut off.
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise Suspicious(str(error)) from error
 

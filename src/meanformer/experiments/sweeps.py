@@ -103,10 +103,9 @@ def _results(
         for task in tasks:
             yield _run_task(experiment, task, _values(axes, task), folder.part("tasks", _name(task)))
         return
-    mark = folder.part("tasks", "").inside
     numbered = ((task, _values(axes, task)) for task in tasks)
     yield from in_pool(
-        _work, numbered, workers, _start, experiment.settings(), str(experiment.folder), str(folder.path), mark
+        _work, numbered, workers, _start, experiment.settings(), str(experiment.folder), str(folder.path), folder.mark
     )
 
 

@@ -96,10 +96,15 @@ class RunFolder:
         names = (self.results or {}).get("cases") or self.record.get("cases") or []
         return [RunFolder(self.path / "cases" / name) for name in names]
 
+    @property
+    def mark(self) -> str:
+        """What tells this run, which is held, from all others."""
+        assert self._writer is not None
+        return self._writer.mark
+
     def part(self, kind: str, name: str) -> "RunFolder":
         """The folder of a run that is a part of this one, of `kind` "cases" or "tasks". This one is held."""
-        assert self._writer is not None
-        return RunFolder(self.path / kind / name, inside=self._writer.mark)
+        return RunFolder(self.path / kind / name, inside=self.mark)
 
     def trajectory(self) -> Any:
         """The run itself: see `mf.load`."""
@@ -282,8 +287,9 @@ class RunFolder:
             if writer.ledger.damaged:
                 writer.list_again([*self._names(), *self._names_of_segments(listed)], complete=True)
                 words.append(f"{ledger.NAME}, made again")
-            if words or not self._has_whole_results():
-                words += ["results.json"] * (not self._has_whole_results())
+            if not self._has_whole_results():
+                words.append("results.json")
+            if words:
                 writer.remove("results.json")  # first: what is not whole is not done
             if number < len(listed) or not known:
                 writer.write("manifest.json", seal({"segments": listed[:number]}))

@@ -38,6 +38,7 @@ class Writer:
 
     def __init__(self, path: Path, inside: str | None = None, lock: bool = True):
         self.path = path
+        self._list: int | None = None  # the open list of files
         with contextlib.ExitStack() as stack:
             if inside is None:
                 disk.make_path(path)
@@ -52,7 +53,9 @@ class Writer:
 
     def close(self) -> None:
         """Let others write."""
-        os.close(self._list)
+        if self._list is not None:
+            os.close(self._list)
+            self._list = None
         self._open.close()
 
     @property
@@ -245,8 +248,8 @@ class Writer:
         if before is not None:
             found.mark = before.mark or self._mark_of_parts() or found.mark
             found.names, found.damaged, found.incomplete = before.names, before.damaged, before.damaged
-        held = hasattr(self, "_list")
-        if held:
+        held = self._list is not None
+        if self._list is not None:
             os.close(self._list)
         try:
             disk.write_file(ledger.NAME, b"".join(found.lines()), self.at)
@@ -281,6 +284,7 @@ class Writer:
         sums = {name: zlib.crc32(data) for name, data in files.items()}
         new = [(name, crc32) for name, crc32 in sums.items() if crc32 not in self.ledger.names.get(name, ())]
         if new:
+            assert self._list is not None
             disk.append(self._list, b"".join(ledger.line(list(entry)) for entry in new))
             for entry in new:
                 self.ledger.add(*entry)

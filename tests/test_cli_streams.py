@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from meanformer import cli
 from meanformer.cli.streams import printable
 from report._folders import folder, record, results
+from test_cli import call
 
 ESC = "\x1b]0;owned\x07\x1b[2J"
 
@@ -26,15 +26,6 @@ def here(tmp_path, monkeypatch):
 def start(arguments, **options):
     options = {"stderr": subprocess.PIPE, "env": os.environ | options.pop("env", {})} | options
     return subprocess.Popen([sys.executable, "-m", "meanformer", *arguments], **options)
-
-
-def call(monkeypatch, *arguments: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["meanformer", *map(str, arguments)])
-    try:
-        cli.main()
-    except SystemExit as stop:
-        return stop.code or 0
-    return 0
 
 
 @pytest.mark.parametrize(

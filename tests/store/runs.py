@@ -32,6 +32,11 @@ def layers(journal: Any = None) -> mf.Trajectory:
     return mf.layers(mf.Softmax(I, I, I), tokens(), 5, journal=journal)
 
 
+def shrinking(journal: Any = None) -> mf.Trajectory:
+    """The smallest run with some segments."""
+    return mf.layers(mf.Affine(-0.5 * jnp.eye(2)), tokens(), 3, journal=journal)
+
+
 def endless(journal: Any = None) -> mf.Trajectory:
     gaussian = mf.Gaussian(jnp.ones(2), I)
     return mf.flow(mf.Softmax(I, -I, I), gaussian, jnp.inf, journal=journal, progress=False)

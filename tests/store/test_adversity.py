@@ -9,22 +9,17 @@ import signal
 import subprocess
 import time
 
-import jax.numpy as jnp
 import pytest
 
 import meanformer as mf
 from meanformer.experiments.runner import Interrupted, flushed, interruptible
 from meanformer.store.interruption import undisturbed
-from store.runs import bits, tokens
-
-
-def layers(journal=None):
-    return mf.layers(mf.Affine(-0.5 * jnp.eye(2)), tokens(), 3, journal=journal)
+from store.runs import bits, shrinking
 
 
 @pytest.fixture(scope="module")
 def whole():
-    return layers()
+    return shrinking()
 
 
 @pytest.fixture
@@ -60,9 +55,9 @@ def test_asked_to_end_five_times(name, tmp_path, whole, monkeypatch):
         patch.setattr(mf.Journal, "keep", kept)
         patch.setattr(mf.Journal, "flush", flushing)
         with pytest.raises(Interrupted), interruptible(path), flushed(mf.Journal(path)) as journal:
-            layers(journal)
+            shrinking(journal)
     assert len(mf.load(path).times) == 3  # all that was computed
-    assert bits(layers(mf.Journal(path))) == bits(whole)
+    assert bits(shrinking(mf.Journal(path))) == bits(whole)
     # Afterwards they mean what they meant before.
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.Signals[name])
@@ -87,9 +82,9 @@ def test_an_interruption_that_got_lost_is_not_forgotten(tmp_path, whole, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(mf.Journal, "keep", kept)
         with pytest.raises(Interrupted), interruptible(path), flushed(mf.Journal(path)) as journal:
-            layers(journal)
+            shrinking(journal)
     assert len(mf.load(path).times) == 3
-    assert bits(layers(mf.Journal(path))) == bits(whole)
+    assert bits(shrinking(mf.Journal(path))) == bits(whole)
 
 
 @pytest.mark.usefixtures("heeded")
@@ -110,7 +105,7 @@ def test_what_is_ignored_stays_ignored(tmp_path, whole):
     try:
         with interruptible(tmp_path / "run"), flushed(mf.Journal(tmp_path / "run")) as journal:
             signal.raise_signal(signal.SIGINT)
-            assert bits(layers(journal)) == bits(whole)
+            assert bits(shrinking(journal)) == bits(whole)
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -134,7 +129,7 @@ def test_a_disk_that_fails_in_the_middle(call, number, stride, tmp_path, whole, 
         with monkeypatch.context() as patch:
             patch.setattr(os, call, broken)
             try:
-                layers(journal)
+                shrinking(journal)
             except mf.FolderError as error:
                 assert words in str(error)
                 failed += 1
@@ -146,7 +141,7 @@ def test_a_disk_that_fails_in_the_middle(call, number, stride, tmp_path, whole, 
         with contextlib.suppress(mf.FolderError):  # perhaps it had not begun
             kept = len(mf.load(path).times)
         assert 0 <= kept <= 4
-        assert bits(layers(mf.Journal(path))) == bits(whole) == bits(mf.load(path))
+        assert bits(shrinking(mf.Journal(path))) == bits(whole) == bits(mf.load(path))
     assert failed >= 10 / stride
 
 
@@ -177,18 +172,18 @@ def test_a_real_disk_that_turns_full(small_disk, whole, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(mf.Journal, "keep", kept)
         with pytest.raises(mf.FolderError, match="the disk is full") as caught:
-            layers(journal)
+            shrinking(journal)
     journal.close()
     assert "3 saved states" in caught.value.safe
     assert len(mf.load(small_disk / "run").times) == 3
     (small_disk / "other").unlink()
-    assert bits(layers(mf.Journal(small_disk / "run"))) == bits(whole)
+    assert bits(shrinking(mf.Journal(small_disk / "run"))) == bits(whole)
 
 
 def test_a_clock_that_goes_backwards(tmp_path, whole, monkeypatch):
     now = itertools.count(2e9, -1e7)
     monkeypatch.setattr(time, "time", lambda: next(now))
     monkeypatch.setattr(time, "monotonic", lambda real=time.monotonic: real() // 60)  # and one that hardly goes
-    layers(mf.Journal(tmp_path / "run", every=0))
+    shrinking(mf.Journal(tmp_path / "run", every=0))
     assert bits(mf.load(tmp_path / "run")) == bits(whole)
-    assert bits(layers(mf.Journal(tmp_path / "run"))) == bits(whole)
+    assert bits(shrinking(mf.Journal(tmp_path / "run"))) == bits(whole)

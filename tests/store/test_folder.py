@@ -11,7 +11,6 @@ import warnings
 import zlib
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -20,23 +19,18 @@ from meanformer.store import disk, ledger, writer
 from meanformer.store.arrays import from_files
 from meanformer.store.folder import RunFolder
 from meanformer.store.sealed import seal, unseal
-from store.runs import bits, rewrite, tokens
-
-
-def layers(journal=None):
-    """The smallest run with some segments."""
-    return mf.layers(mf.Affine(-0.5 * jnp.eye(2)), tokens(), 3, journal=journal)
+from store.runs import bits, rewrite, shrinking
 
 
 @pytest.fixture(scope="module")
 def whole():
-    return layers()
+    return shrinking()
 
 
 @pytest.fixture
 def path(tmp_path):
     """A finished run, as `meanformer run` leaves it."""
-    layers(mf.Journal(tmp_path / "run", every=0))
+    shrinking(mf.Journal(tmp_path / "run", every=0))
     folder = RunFolder(tmp_path / "run")
     folder.put("figures/paths.svg", b"<svg/>")
     folder.put("results.json", {"status": "done", "numbers": {"radius": 1.25}})
@@ -67,7 +61,7 @@ def test_only_what_a_run_wrote_is_removed(path):
 def test_a_run_goes_on_beside_what_was_kept(path, whole):
     (path / "notes.txt").write_text("mine")
     RunFolder(path).clear()
-    assert bits(layers(mf.Journal(path))) == bits(whole)
+    assert bits(shrinking(mf.Journal(path))) == bits(whole)
     assert (path / "notes.txt").read_text() == "mine"
 
 
@@ -103,7 +97,7 @@ def test_a_linked_folder_and_the_working_folder(path, tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(path)
     assert RunFolder(tmp_path / "link").clear() == []
     assert (tmp_path / "link").is_symlink() and names(path) == OWN
-    layers(mf.Journal(path))
+    shrinking(mf.Journal(path))
     monkeypatch.chdir(path)
     assert RunFolder(".").clear() == []
     RunFolder(".").remove()  # as far as that is possible
@@ -130,7 +124,7 @@ def test_what_is_in_the_way_is_not_overwritten(path):
     RunFolder(path).clear()
     (path / "manifest.json").write_text("mine")
     with pytest.raises(mf.FolderError, match=r"manifest\.json is in the way"):
-        layers(mf.Journal(path))
+        shrinking(mf.Journal(path))
     assert (path / "manifest.json").read_text() == "mine"
 
 
@@ -156,7 +150,7 @@ def test_a_folder_that_is_moved_during_a_run(what, tmp_path, whole, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(mf.Journal, "keep", moved)
         with pytest.raises(mf.FolderError, match="was removed" if what == "removed" else "was renamed") as caught:
-            layers(journal)
+            shrinking(journal)
     journal.close()
     # Nothing is made again under the old name.
     assert names(path) == set() if what == "replaced" else not path.exists()
@@ -164,7 +158,7 @@ def test_a_folder_that_is_moved_during_a_run(what, tmp_path, whole, monkeypatch)
         assert str(tmp_path / "new") in caught.value.safe
         assert f"meanformer resume {tmp_path / 'new'}" in caught.value.remedy
         assert len(mf.load(tmp_path / "new").times) == 3
-        assert bits(layers(mf.Journal(tmp_path / "new"))) == bits(whole)
+        assert bits(shrinking(mf.Journal(tmp_path / "new"))) == bits(whole)
 
 
 def test_parts_of_a_run_that_was_moved_are_not_made(tmp_path):
@@ -238,7 +232,7 @@ def test_every_flipped_byte_is_found_and_mended(name, path, whole):
     assert found == (0 if name == ledger.NAME else len(places))  # what the list says is not needed for reading
     (path / name).write_bytes(data.replace(b"e", b"f", 3))
     RunFolder(path).discard_damaged()
-    assert bits(layers(mf.Journal(path))) == bits(whole) == bits(mf.load(path))
+    assert bits(shrinking(mf.Journal(path))) == bits(whole) == bits(mf.load(path))
     assert RunFolder(path).discard_damaged() == []
 
 
@@ -278,9 +272,8 @@ def holed(path, data):
 @pytest.mark.parametrize("between", ["nothing", "report", "resume", "record"])
 def test_a_lost_list_can_be_mended_whatever_was_tried_before(harm, between, path, whole):
     harm(path, (path / ledger.NAME).read_bytes())
-    before = names(path) - OWN
-    if between == "report":
-        RunFolder(path).put_beside("report.html", b"<html>again") if harm is unlisted else None
+    if between == "report" and harm is unlisted:
+        RunFolder(path).put_beside("report.html", b"<html>again")
     if between == "record":
         (path / "run.json").write_bytes(b"damaged")
     with contextlib.suppress(mf.FolderError):
@@ -292,10 +285,9 @@ def test_a_lost_list_can_be_mended_whatever_was_tried_before(harm, between, path
     assert RunFolder(path).discard_damaged() != []
     assert RunFolder(path).discard_damaged() == []
     RunFolder(path).put("results.json", {"status": "done"})
-    assert bits(layers(mf.Journal(path))) == bits(whole)
+    assert bits(shrinking(mf.Journal(path))) == bits(whole)
     left = RunFolder(path).clear()
     assert set(left) <= {"figures/paths.svg"}  # of which nobody knows any more
-    assert before
 
 
 def test_a_copy_that_is_newer_than_its_list_goes_on(path, tmp_path, whole):
@@ -309,9 +301,9 @@ def test_a_copy_that_is_newer_than_its_list_goes_on(path, tmp_path, whole):
     rewrite(folder.path / "manifest.json", segments=folder.manifest[:-1])
     (folder.path / "results.json").unlink()
     with pytest.raises(mf.FolderError, match="--discard-damaged lists it again"):
-        layers(mf.Journal(folder.path))
+        shrinking(mf.Journal(folder.path))
     folder.discard_damaged()
-    assert bits(layers(mf.Journal(folder.path))) == bits(whole)
+    assert bits(shrinking(mf.Journal(folder.path))) == bits(whole)
 
 
 def test_parts_that_had_not_begun_and_parts_of_a_lost_list(tmp_path):
@@ -350,7 +342,7 @@ def test_a_name_that_was_cut_off_is_listed_again(path, monkeypatch):
 
 def test_a_record_that_could_not_be_read_is_refused_before_the_run(tmp_path):
     with pytest.raises(mf.FolderError, match="could not be read again: name = 7"):
-        layers(mf.Journal(tmp_path / "run", record={"name": 7}))
+        shrinking(mf.Journal(tmp_path / "run", record={"name": 7}))
     assert names(tmp_path / "run") == OWN
 
 
@@ -389,7 +381,7 @@ def test_seals():
             unseal(data)
 
 
-ODD = [None, True, 3, -1, 1e400, "x", "", "../x", [], [[]], {}, {"a": 1}, ["x", None], 10**30]
+ODD = [None, True, 3, -1, 1e300, "x", "", "../x", [], [[]], {}, {"a": 1}, ["x", None], 10**30]
 
 
 @pytest.mark.parametrize("name", ["run.json", "manifest.json", "results.json", "segments/000001/segment.json"])
@@ -398,7 +390,6 @@ def test_odd_content_gets_words(name, path):
     data = (path / name).read_bytes()
     content, listed = unseal(data), RunFolder(path).manifest
     for key, odd in [(key, odd) for key in content for odd in ODD if odd != content[key]]:
-        odd = odd if odd != 1e400 else 1e300
         rewrite(path / name, **{key: odd})
         if name.startswith("segments"):  # as it is listed
             listed[1]["crc32"] = zlib.crc32((path / name).read_bytes())
@@ -492,7 +483,7 @@ def test_odd_names_of_folders(name, tmp_path, whole):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            layers(mf.Journal(tmp_path / name))
+            shrinking(mf.Journal(tmp_path / name))
         except mf.FolderError as error:
             assert len(name.encode(errors="surrogateescape")) > 255
             assert "too long" in error.what

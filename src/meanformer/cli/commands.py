@@ -119,7 +119,7 @@ def run(
 def resume(
     folder: Folder,
     discard_damaged: Annotated[
-        bool, typer.Option("--discard-damaged", help="Forget segments that cannot be read, and compute them again.")
+        bool, typer.Option("--discard-damaged", help="Forget what cannot be read, and compute it again.")
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from ..store.errors import FolderError
 from ..store.folder import RunFolder
+from ..store.shapes import fault_in
 
 # Our own files are far from these.
 DEEPEST = 100
@@ -40,15 +41,10 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
 
 
 def _check(file: Path, content: Any, shape: Any, *place: str) -> None:
-    from pydantic import ValidationError
-
     _check_values(file, content, place, DEEPEST)
-    try:
-        shape.model_validate(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        got = "nothing" if first["type"] == "missing" else repr(first["input"])
-        _refuse(file, (*place, *first["loc"]), first["msg"][:1].lower() + first["msg"][1:], got)
+    fault = fault_in(content, shape)
+    if fault:
+        _refuse(file, (*place, *fault.place), fault.expected, fault.got)
 
 
 def _check_values(file: Path, value: Any, place: tuple[Any, ...], deeper: int) -> None:

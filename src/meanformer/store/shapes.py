@@ -1,8 +1,8 @@
 """What the JSON files of a run folder hold, as far as the store itself and those who go on with a run rely on it. More
-entries are welcome; what reports and tables need is in `experiments/schema`.
+entries are welcome; what reports and tables need on top of it is in `experiments/schema`.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from annotated_types import Len
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
@@ -30,7 +30,7 @@ Place = Annotated[str, AfterValidator(_inside)]
 class Part(BaseModel):
     """A dictionary with these entries and any others; nothing is read as what it is not."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, protected_namespaces=())
 
 
 class Record(Part):
@@ -90,15 +90,30 @@ class About(Part):
 _SHAPES = {"run.json": Record, "results.json": Results, "manifest.json": Manifest, "segment.json": About}
 
 
+class Fault(NamedTuple):
+    """Where a content is not of its shape: the place, what should be there, what is."""
+
+    place: tuple[Any, ...]
+    expected: str
+    got: str
+
+
+def fault_in(content: Any, shape: type[BaseModel]) -> Fault | None:
+    """The first place where this content is not of this shape; None if it is."""
+    try:
+        shape.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        got = "nothing" if first["type"] == "missing" else _short(first["input"])
+        return Fault(first["loc"], first["msg"][:1].lower() + first["msg"][1:], got)
+    return None
+
+
 def check_shape(name: str, content: dict[str, Any]) -> dict[str, Any]:
     """The content of a file of this name, if it is made up as it should be; `ValueError` in words if not."""
-    if name in _SHAPES:
-        try:
-            _SHAPES[name].model_validate(content)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            raise ValueError(f"{place} = {_short(first['input'])}: {first['msg'].lower()}") from None
+    fault = fault_in(content, _SHAPES[name]) if name in _SHAPES else None
+    if fault:
+        raise ValueError(f"{'.'.join(map(str, fault.place))}: {fault.expected}, got {fault.got}")
     return content
 
 

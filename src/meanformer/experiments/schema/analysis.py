@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from .contents import Part, Results, Whole
+from ...store.shapes import Part
+from .contents import FromList, Results, Whole
 
 
 def _rectangular(rows: Sequence[Any]) -> Sequence[Any]:
@@ -30,7 +31,6 @@ Curve = list[float | None]
 Heads = Annotated[list[Curve], AfterValidator(_rectangular)]
 """A row for each layer, a number for each head."""
 Coordinate = Annotated[float, Field(ge=-1e6, le=1e6)]
-FromList = Strict(False)  # JSON has no tuples
 Point = Annotated[tuple[Coordinate, Coordinate], FromList]
 Cloud = Annotated[list[Point], Field(min_length=1)]
 Clouds = Annotated[list[Cloud], AfterValidator(_rectangular)]

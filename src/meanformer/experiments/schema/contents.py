@@ -1,23 +1,22 @@
-"""The shape of `run.json` and `results.json`, as far as reports, tables and comparisons rely on it.
+"""The shape of `run.json` and `results.json`, as far as reports, tables and comparisons rely on it, beyond what the
+store asks of every folder (`store/shapes.py`).
 
 Other keys are free: a folder may hold more than this version knows.
 """
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, Strict
+
+from ...store import shapes
+from ...store.shapes import Part
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 """A name that becomes a folder."""
 Whole = Annotated[int, Field(ge=0)]
+FromList = Strict(False)  # JSON has no tuples
 Value = float | str | None
 """What a table of numbers holds: numbers, words, or nothing."""
-
-
-class Part(BaseModel):
-    """A table with these keys and any others; numbers are finite, and nothing is read as what it is not."""
-
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=())
 
 
 class Options(Part):
@@ -41,54 +40,44 @@ class Call(Part):
     table: Verb = Field(alias="dict")
 
 
-class Record(Part):
+class Record(shapes.Record):
     """`run.json`: what was asked."""
 
     kind: Literal["flow", "layers", "cases", "sweep", "reproduction", "model"]
-    name: str | None = None
-    title: str | None = None
     about: str | None = None
     formula: str | None = None
     caption: str | None = None
     source: str | None = None
-    command: str | None = None
-    created: str | None = None
     commit: str | None = None
     machine: str | None = None
     convention: str | None = None
-    hash: str | None = None
-    experiment_hash: str | None = None
-    input: str | None = None
     seed: int | None = None
     quick: bool | None = None
     cites: list[str] | None = None
-    versions: dict[str, str] | None = None
-    experiment: dict[str, Any] | None = None
     call: Call | None = None
 
 
 class CasesRecord(Record):
     """Of several cases."""
 
-    cases: list[Name]
+    cases: list[Name] = Field()
 
 
 class SweepRecord(Record):
     """Of a sweep."""
 
-    axes: dict[str, list[Any]]
+    axes: dict[str, list[Any]] = Field()
 
 
 class StagesRecord(Record):
     """Of what is done item by item: a paper, or the analysis of a model."""
 
-    items: list[Name]
+    items: list[Name] = Field()
 
 
-class Drawn(Part):
+class Drawn(shapes.Drawn):
     """A picture, and the file that holds it."""
 
-    file: str
     name: str | None = None
     caption: str | None = None
 
@@ -111,10 +100,9 @@ class Failed(Part):
     error: str
 
 
-class Results(Part):
+class Results(shapes.Results):
     """`results.json`: what was found."""
 
-    status: str
     summary: str | None = None
     outcome: str | None = None
     fate: str | None = None

@@ -6,11 +6,11 @@ wrote, or a part that cases complete.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Strict
+from pydantic import Field
 
-from .contents import Part, Whole
+from ...store.shapes import Part
+from .contents import FromList, Whole
 
-FromList = Strict(False)  # JSON has no tuples
 Numbers = list[float]
 
 

@@ -119,10 +119,16 @@ def test_everything_is_reached_by_tab_and_seen(opened, server, name):
 def test_keys_play_and_step(opened, server):
     view = opened(tokens(server, small(flow={"t1": 1})))
     view.ran()
+    view.page.keyboard.press("Space")  # on a fresh page nothing has the focus
+    expect(view.find("play")).to_have_attribute("aria-label", "Pause")
+    view.page.keyboard.press("Space")
+    expect(view.find("play")).to_have_attribute("aria-label", "Play")
+    assert view.ask("() => document.scrollingElement.scrollTop") == 0
     view.page.locator("#skip").focus()
     view.page.keyboard.press("Enter")
     assert view.ask("() => document.activeElement.classList.contains('pictures')")
     view.find("stage").focus()
+    view.page.keyboard.press("Home")
     view.page.keyboard.press("ArrowRight")
     expect(view.find("time")).to_have_text("t = 0.10 of 1")
     view.page.keyboard.press("Space")

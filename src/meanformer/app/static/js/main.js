@@ -148,6 +148,11 @@ function listenToKeys() {
     } else if (event.key === "?" && !writes(event.target) && !document.querySelector("dialog[open]")) {
       event.preventDefault();
       find("help").showModal();
+    } else if (event.key === " " && event.target === document.body) { // nothing has the focus yet
+      const play = find(`view-${shown}`).querySelector(".player-play");
+      if (!play) return;
+      event.preventDefault();
+      play.click();
     }
   });
 }

@@ -30,6 +30,7 @@ class Player {
       h("button", { type: "button", class: "player-button", "aria-label": words, title: words, onclick,
         dataset: { testid } }, sign);
     this.playButton = button("Play", icon("play"), "play", () => this.toggle());
+    this.playButton.classList.add("player-play");
     this.back = button("One frame back", icon("back"), "step-back", () => this.step(-1));
     this.forward = button("One frame forward", icon("forward"), "step-forward", () => this.step(1));
     this.slider = h("input", { type: "range", min: 0, max: 1, step: 0.01, value: 0, class: "player-slider",

@@ -85,6 +85,15 @@ def forget_programs():
 
 
 @pytest.fixture
+def as_a_user():
+    """A test that calls as users do, whose annotations nobody checks."""
+    from oracles.refusals import as_users
+
+    with as_users():
+        yield
+
+
+@pytest.fixture
 def own_programs(monkeypatch):
     """For a test that changes what programs are traced from: it uses none of those before it, and leaves none."""
     from meanformer._programs.call import forget

@@ -10,12 +10,12 @@ from pathlib import Path
 import diffrax
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
 import meanformer as mf
 from meanformer._checks import InputError
+from oracles.refusals import as_users
 
 KEY = jax.random.key(0)
 I, I3 = jnp.eye(2), jnp.eye(3)
@@ -464,11 +464,10 @@ def as_a_user(monkeypatch):
     def too_late(*_, **__):
         pytest.fail("computing began before the refusal")
 
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield lambda: [
-        monkeypatch.setattr(f"meanformer.flows.{place}", too_late) for place in ("flow.advance", "layers._run")
-    ]
-    jaxtyping.config.update("jaxtyping_disable", False)
+    with as_users():
+        yield lambda: [
+            monkeypatch.setattr(f"meanformer.flows.{place}", too_late) for place in ("flow.advance", "layers._run")
+        ]
 
 
 def refusal(call, *arguments):

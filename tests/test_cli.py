@@ -194,21 +194,28 @@ def test_interrupt(here, monkeypatch, capsys):
     assert "Report: runs/small/report.html" in capsys.readouterr().out
 
 
+ENDLESS = [sys.executable, "-m", "meanformer", "run", "small.toml", "--set", "depth=1000000"]
+ENDLESS += ["--set", "every=0.1", "--set", "times=final"]
+
+
+def wait_for_segments(process, manifest):
+    """Until a run in a process has written some."""
+    deadline = time.monotonic() + 400
+    while not (manifest.exists() and len(json.loads(manifest.read_text())["segments"]) > 3):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.stderr
+        time.sleep(0.05)
+
+
 def test_interrupt_of_a_process(here):
     """Ctrl-C in the middle of a run: words and a folder to go on with, not a crash."""
     # A suite started in the background ignores Ctrl-C, and its children inherit that: here it must count.
     heed = (
         "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
     )
-    program = [sys.executable, "-m", "meanformer", "run", "small.toml", "--set", "depth=1000000"]
-    command = [sys.executable, "-c", heed, *program, "--set", "every=0.1", "--set", "times=final"]
+    command = [sys.executable, "-c", heed, *ENDLESS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 400
-        manifest = here / "runs/small/manifest.json"
-        while not (manifest.exists() and len(json.loads(manifest.read_text())["segments"]) > 3):
-            assert time.monotonic() < deadline
-            assert process.poll() is None, process.stderr
-            time.sleep(0.05)
+        wait_for_segments(process, here / "runs/small/manifest.json")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=400)
     assert (process.returncode, out) == (130, "")
@@ -267,19 +274,8 @@ def test_overwrite_in_the_working_folder_and_through_a_link(here, monkeypatch, c
 
 def test_a_folder_renamed_during_a_run_in_a_process(here):
     """Exit code 1, words, nothing under the old name, and the run goes on under the new one."""
-    program = [sys.executable, "-m", "meanformer", "run", "small.toml", "--set", "depth=1000000"]
-    with subprocess.Popen(
-        [*program, "--set", "every=0.1", "--set", "times=final"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        deadline = time.monotonic() + 400
-        manifest = here / "runs/small/manifest.json"
-        while not (manifest.exists() and len(json.loads(manifest.read_text())["segments"]) > 3):
-            assert time.monotonic() < deadline
-            assert process.poll() is None, process.stderr
-            time.sleep(0.05)
+    with subprocess.Popen(ENDLESS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_segments(process, here / "runs/small/manifest.json")
         (here / "runs/small").rename(here / "runs/new")
         out, err = process.communicate(timeout=400)
     assert (process.returncode, out) == (1, "")

@@ -10,7 +10,6 @@ import os
 import random
 import traceback
 
-import jaxtyping
 import pytest
 
 from fuzz.calls import CALLABLES, check_result, good, outcome, random_call, text_of
@@ -20,12 +19,7 @@ BY_DAY = 300
 AT_NIGHT = int(os.environ.get("MEANFORMER_FUZZ_CALLS", 10_000))
 PARTS = 10
 
-
-@pytest.fixture(autouse=True)
-def as_a_user():
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+pytestmark = pytest.mark.usefixtures("as_a_user")
 
 
 def test_every_parameter_has_values():

@@ -9,7 +9,6 @@ import itertools
 import random
 
 import jax
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -19,6 +18,8 @@ from fuzz.values import TOKENS
 from meanformer.reduce.grid import Grid, reach_for
 from meanformer.reduce.sums import Fast
 from oracles.refusals import assert_refused
+
+pytestmark = pytest.mark.usefixtures("as_a_user")
 
 NEVER = "(left out)"
 FLOW = {
@@ -89,13 +90,6 @@ def covering(options, rng):
 def calls(verb, options):
     rows = covering(options, random.Random(0))
     return [Call(verb, {name: text for name, text in row.items() if text != NEVER}) for row in rows]
-
-
-@pytest.fixture(autouse=True)
-def as_a_user():
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def test_covering_array():

@@ -1,13 +1,11 @@
 """Wrong experiment files: each is refused in one message that names the key or the line, and by nothing else."""
 
-import contextlib
 import re
 import sys
 from collections import Counter
 
 import hypothesis
 import hypothesis.strategies as st
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -17,6 +15,7 @@ from meanformer.experiments.build import check
 from meanformer.experiments.changes import ALONE, KINDS_OF, TABLES, homes
 from meanformer.experiments.config import experiment_of, read_experiment
 from meanformer.experiments.registry import library
+from oracles.refusals import as_users
 
 VALID = """\
 title = "A valid file"
@@ -39,16 +38,6 @@ rtol = 1e-4
 """
 NORMAL = 'kind = "normal"\nn = 4'
 POINTS = 'kind = "points"\npoints = [[1.0, 0.0], [0.0, 1.0]]'
-
-
-@contextlib.contextmanager
-def as_users():
-    """Users have no annotation checker."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    try:
-        yield
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def refusal(text: str, folder, changes=()) -> str:

@@ -1,6 +1,5 @@
 """Tokens with names: words, patches of an image and back, arrays from files."""
 
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -9,12 +8,6 @@ from meanformer._checks import InputError
 
 RNG = np.random.default_rng(0)
 GREY, COLOUR = RNG.random((7, 9)), RNG.random((7, 9, 3))
-
-
-@pytest.fixture
-def as_a_user(monkeypatch):
-    """Types that annotations forbid reach our own checks, as they do outside of the tests."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def test_patches_are_cut_along_the_rows():

@@ -3,13 +3,13 @@
 import json
 from pathlib import Path
 
-import jaxtyping
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from tiny_bert import BERT, bert_tensors
 
 import meanformer as mf
+from oracles.refusals import as_users
 
 WEIGHTS = "model.safetensors"
 
@@ -41,12 +41,8 @@ def refused(tmp_path):
     """Checks that a call is refused, with these words in its message, and without places on this machine."""
 
     def check(call, *words) -> mf.InputError:
-        jaxtyping.config.update("jaxtyping_disable", True)  # users have no annotation checker
-        try:
-            with pytest.raises(mf.InputError) as caught:
-                call()
-        finally:
-            jaxtyping.config.update("jaxtyping_disable", False)
+        with as_users(), pytest.raises(mf.InputError) as caught:
+            call()
         message = str(caught.value)
         for word in words:
             assert word in message, message

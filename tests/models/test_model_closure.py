@@ -9,7 +9,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -294,14 +293,6 @@ def test_no_module_has_the_name_of_what_is_public():
     assert mf.models.Closure is type(found("bert"))
 
 
-@pytest.fixture
-def unchecked():
-    """Users have no annotation checker."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -310,7 +301,7 @@ def unchecked():
         ({"progress": True}, "progress of a closure is a function"),
     ],
 )
-def test_bad_calls(options, message, unchecked, monkeypatch):
+def test_bad_calls(options, message, as_a_user, monkeypatch):
     monkeypatch.setattr(mf.models.TransformerRecord, "stream", None)  # nothing is computed
     with pytest.raises(mf.InputError, match=message):
         closure(record("bert"), **options)

@@ -1,17 +1,26 @@
 """Refusals, as a user sees them."""
 
+import contextlib
+
 import jaxtyping
 import pytest
 
 import meanformer as mf
 
 
+@contextlib.contextmanager
+def as_users():
+    """Without a checker of annotations, which the night has and users do not: we refuse, or nobody does."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", before)
+
+
 def assert_refused(call, words):
     """`call` is refused, in a message with all these words."""
-    jaxtyping.config.update("jaxtyping_disable", True)  # users have no annotation checker
-    try:
-        with pytest.raises(mf.InputError) as error:
-            call()
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
+    with as_users(), pytest.raises(mf.InputError) as error:
+        call()
     assert all(word in str(error.value) for word in words), str(error.value)

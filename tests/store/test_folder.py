@@ -341,7 +341,7 @@ def test_a_name_that_was_cut_off_is_listed_again(path, monkeypatch):
 
 
 def test_a_record_that_could_not_be_read_is_refused_before_the_run(tmp_path):
-    with pytest.raises(mf.FolderError, match="could not be read again: name: .*, got 7"):
+    with pytest.raises(mf.FolderError, match=r"could not be read again: name: .*, got 7"):
         shrinking(mf.Journal(tmp_path / "run", record={"name": 7}))
     assert names(tmp_path / "run") == OWN
 

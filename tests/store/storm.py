@@ -6,6 +6,7 @@ Each process is a fork of one that has imported everything and computed nothing:
 Now and then a process is asked to end instead (Ctrl-C five times, SIGTERM, SIGHUP), or is held for a while.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -109,6 +110,8 @@ def child(kind: str, path: Path, told: Path) -> int:
     """A process that runs, or goes on, and tells what it found."""
     number = os.fork()
     if number:
+        with contextlib.suppress(OSError):  # the child does it too: whoever comes first
+            os.setpgid(number, number)
         return number
     try:
         os.setpgid(0, 0)

@@ -48,9 +48,9 @@ def _folders(root: Path) -> Iterator[Path]:
 
 def _subfolders(folder: Path) -> list[Path]:
     """The folders in a folder, and links to folders; hidden ones are on their way in or out."""
-    if folder.name == "cases" and (folder.is_symlink() or folder.parent.is_symlink()):
-        return []
     try:
+        if folder.name == "cases" and (folder.is_symlink() or folder.parent.is_symlink()):
+            return []
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry)]
     except OSError:

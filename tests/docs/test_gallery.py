@@ -13,7 +13,7 @@ from PIL import Image
 import meanformer as mf
 from docs.pages import DOCS, PAGES, ROOT, name_of
 from docs.scripts import gallery, reproductions, small
-from meanformer import cli
+from meanformer.cli import commands
 from meanformer.experiments import registry
 from meanformer.experiments.build import check
 from meanformer.experiments.config import read_experiment
@@ -62,7 +62,7 @@ def test_each_picture_is_small_and_described(entry):
 
 def parsed(words: list[str]) -> tuple[str, dict]:
     """A command of `meanformer` and its arguments, as the command line reads them: no others than it has."""
-    app = typer.main.get_command(cli.app)
+    app = typer.main.get_command(commands.app)
     name, command, rest = app.resolve_command(app.make_context("meanformer", [], resilient_parsing=True), words)
     try:
         return name, command.make_context(name, rest).params

@@ -15,6 +15,7 @@ import typer
 
 from docs.pages import DOCS, PAGES, ROOT, Fence, fences, name_of
 from meanformer import cli
+from meanformer.cli import commands
 from meanformer.experiments.build import check
 from meanformer.experiments.config import experiment_of, read_experiment
 from meanformer.experiments.reproductions import PAPERS
@@ -128,7 +129,7 @@ def could_run(line: str) -> None:
 
 def parses(arguments: list[str], line: str) -> None:
     """Whether the command line reads its words; nothing is run."""
-    app = typer.main.get_command(cli.app)
+    app = typer.main.get_command(commands.app)
     name, context, rest = app.resolve_command(app.make_context("meanformer", [], resilient_parsing=True), arguments)
     try:
         read = context.make_context("meanformer", rest).params

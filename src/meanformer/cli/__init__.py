@@ -9,7 +9,6 @@ import sys
 
 from ..store.interruption import asked_once
 from .arguments import refuse_unreadable
-from .commands import app
 from .streams import complain, leave, nobody_reads, not_written, open_streams
 
 
@@ -23,6 +22,8 @@ def _main() -> None:
     output = open_streams()
     try:
         try:
+            from .commands import app  # here: an interruption while it is imported has words too
+
             refuse_unreadable(sys.argv[1:])
             app()
         finally:

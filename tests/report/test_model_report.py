@@ -13,6 +13,7 @@ from browsers import chromium
 from meanformer.report.model import model_page, write_model_report
 from meanformer.report.tokenmap import MOST_TOKENS, in_script, moving_map
 from meanformer.store.errors import FolderError
+from meanformer.store.folder import RunFolder
 from report._analyses import EVIL, LABELS, band, folder, record, results
 from report.test_page import Elements
 from report.test_run_report import words_of
@@ -41,7 +42,7 @@ def page(path) -> str:
 def without_figures(tmp_path, **changes) -> str:
     """The page of changed results; nothing is drawn, which takes most of the time."""
     found = results(**changes) | {"figures": [{"name": "none", "file": "none.svg", "caption": ""}]}
-    return model_page(tmp_path, record(), found).html()
+    return model_page(RunFolder(tmp_path), record(), found).html()
 
 
 def rows_of(html: str) -> list[str]:
@@ -132,7 +133,7 @@ def test_texts_of_others_stay_texts(tmp_path):
     found["fates"][0] |= {"words": bad, "ending": bad}
     found["deep"] |= {"words": bad}
     found["numbers"] |= {"n": 1}
-    html = model_page(tmp_path, run, found).html()
+    html = model_page(RunFolder(tmp_path), run, found).html()
     assert "<script>alert" not in html
     assert html.count("&lt;script&gt;alert(1)&lt;/script&gt; $x$") >= 8
 
@@ -218,7 +219,7 @@ def test_layers_of_a_model_that_normalises_first(tmp_path):
 )
 def test_how_to_have_the_tokens_in_python(tmp_path, kind, told):
     run = record(experiment={"model": "tiny", "input": {"kind": kind}, "dtype": "float64"}, input="input.x")
-    html = model_page(tmp_path, run, None).html()
+    html = model_page(RunFolder(tmp_path), run, None).html()
     assert told in html
     assert f"{tmp_path.as_posix()}/input.x" in html
     assert "dtype=&quot;float64&quot;" in html
@@ -226,7 +227,7 @@ def test_how_to_have_the_tokens_in_python(tmp_path, kind, told):
 
 def test_a_text_that_was_not_to_be_cut_is_not_cut_in_python(tmp_path):
     run = record(experiment={"model": "tiny", "input": {"kind": "text"}, "cut": False})
-    html = model_page(tmp_path, run, None).html()
+    html = model_page(RunFolder(tmp_path), run, None).html()
     assert ".read_text(), cut=False)" in html
 
 

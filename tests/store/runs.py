@@ -1,5 +1,6 @@
 """Small runs of every kind, to be interrupted."""
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax.random as jr
 import numpy as np
 
 import meanformer as mf
+from meanformer.store import ledger
 from meanformer.store.sealed import seal, unseal
 
 I = jnp.eye(2)
@@ -60,8 +62,12 @@ RUNS = {"pieces": pieces, "layers": layers, "endless": endless, "density": densi
 
 
 def rewrite(file: Path, **changes: Any) -> None:
-    """Change entries of a JSON file as its writer would, with the right checksum."""
-    file.write_bytes(seal(unseal(file.read_bytes()) | changes))
+    """Change entries of a JSON file as its writer would, with the right checksum, and in the list of files."""
+    data = seal(unseal(file.read_bytes()) | changes)
+    file.write_bytes(data)
+    run = next(folder for folder in file.parents if (folder / ledger.NAME).exists())
+    with (run / ledger.NAME).open("ab") as listed:
+        listed.write(ledger.line([file.relative_to(run).as_posix(), zlib.crc32(data)]))
 
 
 def bits(run: mf.Trajectory) -> list[tuple[str, bytes]]:

@@ -61,7 +61,7 @@ def remove(folder: Path) -> None:
     from meanformer.store.folder import RunFolder
 
     found = RunFolder(folder)
-    if found.exists():
+    if found.exists() or found.has_lost_record():
         kept = found.clear()
         if kept:
             more = f" and {len(kept) - MOST_NAMED} more" if len(kept) > MOST_NAMED else ""

@@ -144,7 +144,7 @@ def _record(experiment: Experiment, name: str, command: str) -> dict[str, Any]:
 
 def check_free(folder: RunFolder, experiment_hash: str) -> None:
     """Refuse a folder that is not for this experiment."""
-    if folder.exists():
+    if folder.exists() or folder.has_lost_record():
         found = folder.record
         if found.get("experiment_hash") != experiment_hash:
             checks.refuse(
@@ -153,10 +153,14 @@ def check_free(folder: RunFolder, experiment_hash: str) -> None:
                 expected="the folder of this very experiment, or a new one",
                 remedy="choose another folder with --out, or remove its run with --overwrite (what is yours stays)",
             )
-    elif folder.path.exists() and (not folder.path.is_dir() or holds_other_things(folder.path)):
+        return
+    with disk.explained(folder.path):  # one that may not be looked into
+        is_folder = folder.path.is_dir()
+        in_the_way = folder.path.exists() and (not is_folder or holds_other_things(folder.path))
+    if in_the_way:
         checks.refuse(
             f"{folder.path} is in the way",
-            got="a file" if not folder.path.is_dir() else "a folder with other things in it",
+            got="a folder with other things in it" if is_folder else "a file",
             expected="a new folder, or an empty one",
             remedy="choose another folder with --out",
         )

@@ -21,6 +21,7 @@ from ..store.folder import RunFolder
 from ..store.interruption import undisturbed
 from ..store.journal import EVERY, journal_in
 from ..store.table import add_rows, results_of
+from ..store.writer import Whole
 from .build import build
 from .config import Experiment, from_settings
 from .numbers import numbers_of
@@ -105,22 +106,22 @@ def _results(
         return
     numbered = ((task, _values(axes, task)) for task in tasks)
     yield from in_pool(
-        _work, numbered, workers, _start, experiment.settings(), str(experiment.folder), str(folder.path), folder.mark
+        _work, numbered, workers, _start, experiment.settings(), str(experiment.folder), str(folder.path), folder.whole
     )
 
 
-_here: tuple[Experiment, Path, str]
+_here: tuple[Experiment, Path, Whole]
 
 
-def _start(settings: dict[str, Any], base: str, path: str, mark: str) -> None:
-    """Give a process its experiment, and the folder of the sweep with its mark."""
+def _start(settings: dict[str, Any], base: str, path: str, whole: Whole) -> None:
+    """Give a process its experiment, and the folder of the sweep."""
     global _here
-    _here = from_settings(settings, "the sweep", Path(base)), Path(path), mark
+    _here = from_settings(settings, "the sweep", Path(base)), Path(path), whole
 
 
 def _work(task: int, values: dict[str, Any]) -> dict[str, Any]:
-    experiment, path, mark = _here
-    return _run_task(experiment, task, values, RunFolder(path / "tasks" / _name(task), inside=mark))
+    experiment, path, whole = _here
+    return _run_task(experiment, task, values, RunFolder(path / "tasks" / _name(task), inside=whole))
 
 
 def _run_task(experiment: Experiment, task: int, values: dict[str, Any], folder: RunFolder) -> dict[str, Any]:

@@ -50,13 +50,12 @@ def write_model_report(folder: str | Path) -> Path:
 
     **Returns:** the path of the report.
     """
-    folder = Path(folder)
-    record, results = read(folder)
-    return write(model_page(folder, record, results), folder / "report.html")
+    return write(Path(folder) / "report.html", lambda found: model_page(found, *read(found.path)))
 
 
-def model_page(folder: Path, record: Mapping[str, Any], results: Results | None) -> Page:
-    """The page of a model's analysis."""
+def model_page(run: RunFolder, record: Mapping[str, Any], results: Results | None) -> Page:
+    """The page of a model's analysis. The folder is watched: figures that it has not are drawn there."""
+    folder = run.path
     title = plain_text(record.get("title") or record.get("name") or folder.name)
     name = plain_text(record.get("name") or "model")
     page = Page(title, plain_text((results or {}).get("summary") or ""), f"meanformer · model · {name}", _foot(record))
@@ -66,7 +65,7 @@ def model_page(folder: Path, record: Mapping[str, Any], results: Results | None)
     if results is None:
         _add_unfinished(first, folder, record)
     else:
-        listed = results.get("figures") or draw_model(results, RunFolder(folder).put_beside)
+        listed = results.get("figures") or draw_model(results, run.put_beside)
         figure = Pictures(folder).figure
         figures = {one.get("name") or "": partial(figure, one["file"], one.get("caption") or "") for one in listed}
         _add_parts(page, first, results, figures)

@@ -32,7 +32,7 @@ def write_reproduction(paper: Mapping[str, Any], items: Sequence[Mapping[str, An
     """
     out = Path(out)
     out = out if out.suffix == ".html" else out / "report.html"
-    return write(reproduction_page(paper, items, out.parent), out)
+    return write(out, lambda _: reproduction_page(paper, items, out.parent))
 
 
 def reproduction_page(paper: Mapping[str, Any], items: Sequence[Mapping[str, Any]], folder: Path) -> Page:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +47,15 @@ def write_report(folder: str | Path) -> Path:
     **Returns:** the path of the report.
     """
     folder = Path(folder)
-    record, results = read(folder)
-    page = run_page(folder, record, results)
-    return write(page, folder / "report.html")
+    return write(folder / "report.html", lambda _: run_page(folder, *read(folder)))
 
 
-def write(page: Page, path: Path) -> Path:
-    """Write a page; whoever reads the old one meanwhile reads it whole."""
-    RunFolder(path.parent).put_beside(path.name, page.html().encode())
+def write(path: Path, made: Callable[[RunFolder], Page]) -> Path:
+    """Write a page, made from what is in a folder, into that very folder; whoever reads the old one meanwhile reads it
+    whole.
+    """
+    with RunFolder(path.parent).watched() as folder:
+        folder.put_beside(path.name, made(folder).html().encode())
     return path
 
 

@@ -85,6 +85,12 @@ def same(name: str, at: At, descriptor: int) -> bool:
         return False
 
 
+def links(name: str, at: At) -> int:
+    """How many names a file has, here and elsewhere."""
+    where, inside = _place(name, at)
+    return os.stat(where, follow_symlinks=False, **inside).st_nlink
+
+
 def names_file(path: Path) -> bool:
     """Whether a path leads to a file; no name is too long or too odd to ask."""
     return os.path.isfile(path)
@@ -208,9 +214,10 @@ def read(name: str | Path, at: At | None = None, most: int = MOST_BYTES) -> byte
         return file.read(found.st_size)
 
 
-def first_line(path: Path) -> bytes:
+def first_line(name: str | Path, at: At | None = None) -> bytes:
     """The first line of a file, if it is not long."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    where, inside = _place(str(name), at) if at is not None else (str(name), {})
+    descriptor = os.open(where, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), **inside)
     with os.fdopen(descriptor, "rb") as file:
         return file.readline(4096)
 
@@ -279,7 +286,9 @@ REASONS = {
     errno.EPERM: "no permission",
     errno.EROFS: "the disk is read-only",
     errno.EIO: "the disk reports an error",
+    errno.EFBIG: "a file would be larger than this process may write",
     errno.ENAMETOOLONG: "its name is too long",
+    errno.EISDIR: "a folder is in the place of a file",
     errno.ENOTDIR: "a file or a link is in the place of a folder",
     errno.ELOOP: "a link is in the place of a file or a folder",
     errno.EEXIST: "something that no run wrote is in the way",
@@ -289,8 +298,9 @@ REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",
     errno.EIO: "check the disk",
+    errno.EFBIG: "raise the limit (ulimit -f)",
     errno.ENAMETOOLONG: "choose a shorter name",
-} | dict.fromkeys((errno.ENOTDIR, errno.ELOOP, errno.EEXIST, errno.ENOTEMPTY), "move it away")
+} | dict.fromkeys((errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EEXIST, errno.ENOTEMPTY), "move it away")
 
 
 @contextlib.contextmanager

@@ -3,36 +3,43 @@
 """
 
 import contextlib
+import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from . import disk, ledger
+from . import disk, ledger, lock
 from .arrays import from_files, to_files
 from .errors import FolderError, NotARun
 from .ledger import Ledger
 from .sealed import is_sealed, parse, seal, unseal
 from .shapes import check_shape
-from .writer import LOCK, Writer, write_unlisted
+from .writer import Whole, Writer, write_unlisted
 
 FORMAT = 2
 READ = (1, FORMAT)
+# Files that are written once: a run has those whose sums are listed. (The manifest names each segment with its sum.)
+TIED = ("run.json", "results.json")
+# What is written before run.json; whoever has more has lost it.
+BEGINNING = ("run.json", "manifest.json", "segments/000000/")
 
 
 class RunFolder:
     """A run folder. Readers trust the manifest alone; whoever writes holds it.
 
-    **Arguments:** `path`; `inside`, for a part of another run, the mark of that run.
+    **Arguments:** `path`; `inside`, for a part of another run, that run.
     """
 
-    def __init__(self, path: str | Path, inside: str | None = None):
-        self.path, self.inside = Path(path), inside
+    def __init__(self, path: str | os.PathLike[str], inside: Whole | None = None):
+        self.path, self.inside = _checked(path), inside
         self._writer: Writer | None = None
         self._holds = 0
         self._listed: list[dict[str, Any]] | None = None
+        self._files: Ledger | None = None  # as it was when last read
+        self._seen: disk.At | None = None
 
     def exists(self) -> bool:
         """Whether a run has begun here."""
@@ -43,6 +50,8 @@ class RunFolder:
         """`run.json`: settings, seed, versions, commit, convention, hash."""
         record = self.read_json("run.json")
         if record is None:
+            if self.has_lost_record():
+                self._refuse_lost_record()
             raise NotARun(
                 f"{self.path} holds no run",
                 safe="nothing was read or changed",
@@ -97,14 +106,28 @@ class RunFolder:
         return [RunFolder(self.path / "cases" / name) for name in names]
 
     @property
-    def mark(self) -> str:
-        """What tells this run, which is held, from all others."""
+    def whole(self) -> Whole:
+        """This run, which is held, as its parts know it."""
         assert self._writer is not None
-        return self._writer.mark
+        return self._writer.whole
 
     def part(self, kind: str, name: str) -> "RunFolder":
         """The folder of a run that is a part of this one, of `kind` "cases" or "tasks". This one is held."""
-        return RunFolder(self.path / kind / name, inside=self.mark)
+        return RunFolder(self.path / kind / name, inside=self.whole)
+
+    def has_lost_record(self) -> bool:
+        """Whether there is a run here whose run.json is gone."""
+        files = None if self.exists() else self.files
+        if files is None or "run.json" not in files.names or files.clearing:
+            return False
+        return any(not name.startswith(BEGINNING) and disk.names_file(self.path / name) for name in files.names)
+
+    def _refuse_lost_record(self) -> NoReturn:
+        raise FolderError(
+            f"{self.path} holds a run that has lost its run.json",
+            safe="all else that it wrote",
+            remedy=f"restore it: meanformer resume {self.path} --discard-damaged",
+        )
 
     def trajectory(self) -> Any:
         """The run itself: see `mf.load`."""
@@ -124,6 +147,8 @@ class RunFolder:
         try:
             data = disk.read(path)
             whole = unseal(data) if is_sealed(data) or not self._is_old() else parse(data)
+            if name in TIED:
+                self._check_listed(name, data)
             return check_shape(name, whole)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -148,6 +173,18 @@ class RunFolder:
         except OSError:
             return Ledger(b"")
 
+    def lists_files(self) -> bool:
+        """Whether there is a list of what was written, by us and not by somebody else under the same name."""
+        files = self.files
+        return files is not None and files.mark is not None
+
+    def _check_listed(self, name: str, data: bytes) -> None:
+        """Refuse a file that is whole by itself, but of another run. A list that is read later has all names."""
+        if self._files is None or not self._files.fits(name, data):
+            self._files = self.files
+            if self._files is not None and not self._files.fits(name, data):
+                raise ValueError("it is whole, but another run wrote it")
+
     def _is_old(self) -> bool:
         """Whether the folder is of format 1, whose JSON files have no checksums."""
         try:
@@ -161,9 +198,15 @@ class RunFolder:
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """The arrays and the note of a segment that is `listed` (in the manifest), checked against their sums."""
         listed = self.manifest if listed is None else listed
+        if number >= len(listed):
+            raise FolderError(
+                f"{self.path} was moved or changed while it was read",
+                safe="what was written, wherever the folder is now",
+                remedy="read it again",
+            )
         entry = listed[number]
         try:
-            content, crc = self._about(entry["name"])
+            content, crc = self.about(entry["name"])
             if crc != entry["crc32"]:
                 raise ValueError("segment.json has changed since it was written")
             files = {name: self._chunk(entry["name"], name, *sums) for name, sums in content["files"].items()}
@@ -175,10 +218,12 @@ class RunFolder:
                 remedy=f"go on from there: meanformer resume {self.path} --discard-damaged",
             ) from error
 
-    def _about(self, name: str) -> tuple[dict[str, Any], int]:
-        """`segment.json` of a segment, and its sum."""
+    def about(self, name: str, listed: bool = True) -> tuple[dict[str, Any], int]:
+        """`segment.json` of a segment, and its sum; `listed`: only if it is in the list of files."""
         data = disk.read(self.path / "segments" / name / "segment.json")
         content = unseal(data) if is_sealed(data) else parse(data)
+        if listed:
+            self._check_listed(f"segments/{name}/segment.json", data)
         return check_shape("segment.json", content), zlib.crc32(data)
 
     def _chunk(self, segment: str, name: str, size: int, crc: int) -> bytes:
@@ -202,6 +247,8 @@ class RunFolder:
     def hold(self) -> None:
         """Take the right to write, until it is released as often as it was taken, or the process ends."""
         if self._writer is None:
+            if self.has_lost_record():
+                self._refuse_lost_record()
             if self.exists() and self.record["format"] != FORMAT:
                 raise FolderError(
                     f"{self.path} was written by an earlier version, in format {self.record['format']}",
@@ -220,33 +267,47 @@ class RunFolder:
 
     def create(self, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Begin a run: a first segment, then `run.json`, which makes it a run folder."""
+        record = {"format": FORMAT, **record}
+        try:
+            sealed = seal(check_shape("run.json", record))
+        except (ValueError, TypeError) as error:
+            raise FolderError(
+                f"the record of the run in {self.path} could not be read again: {error}",
+                safe="nothing has been computed yet",
+                remedy="give other names to entries of your own, and values that JSON knows",
+            ) from None
         with self.held() as writer:
-            record = {"format": FORMAT, **record}
-            try:
-                check_shape("run.json", record)
-            except ValueError as error:
-                raise FolderError(
-                    f"the record of the run in {self.path} could not be read again: {error}",
-                    safe="nothing has been computed yet",
-                    remedy="give other names to entries of your own",
-                ) from None
             writer.clear()  # what a run left that was killed at its very beginning
             writer.write("manifest.json", seal({"segments": []}))
             self.add_segment(arrays, {"record": record})  # a copy, should run.json be damaged
-            writer.write("run.json", seal(record))
+            writer.write("run.json", sealed)
 
     def put(self, name: str, content: bytes | dict[str, Any]) -> None:
         """Write a file, or replace it, at one stroke: bytes, or JSON with its checksum."""
-        with self.held() as writer:
+        with disk.explained(self.path, "all that was written before"), self.held() as writer:
             writer.write(name, content if isinstance(content, bytes) else seal(content))
 
+    @contextlib.contextmanager
+    def watched(self) -> Iterator["RunFolder"]:
+        """A folder that is read, to write something beside the run: it goes into that very folder, or nowhere."""
+        with contextlib.ExitStack() as stack:
+            if self.path.is_dir():  # else reading will say what is wrong
+                self._seen = stack.enter_context(disk.held(self.path))
+            try:
+                yield self
+            finally:
+                self._seen = None
+
     def put_beside(self, name: str, content: bytes) -> None:
-        """Write a file that is not a part of the run, such as its report, also while somebody else holds the folder."""
+        """Write a file that is not a part of the run, such as its report, also while somebody else holds the folder.
+        The folder is `watched`.
+        """
+        assert self._seen is not None
         with disk.explained(self.path, "the run itself", again=f"write it again: meanformer report {self.path}"):
             if self.exists() and self.files is None:  # of an earlier version, or lost: it stays so
-                write_unlisted(self.path, name, content)
+                write_unlisted(self._seen, name, content)
                 return
-            with contextlib.closing(Writer(self.path, lock=False)) as writer:
+            with contextlib.closing(Writer(self.path, beside=self._seen)) as writer:
                 writer.write(name, content)
 
     def add_segment(self, arrays: dict[str, np.ndarray], note: dict[str, Any]) -> None:
@@ -263,100 +324,16 @@ class RunFolder:
             writer.write("manifest.json", seal({"segments": listed}))
             self._listed = listed  # as long as nobody else writes
 
+    def forget_manifest(self) -> None:
+        """Read it anew: it was written by somebody else than `add_segment`."""
+        self._listed = None
+
     def discard_damaged(self) -> list[str]:
-        """Forget what cannot be read, so that it is computed again; what that was, in words.
+        """Forget what cannot be read, so that it is computed again; what that was, in words."""
+        from .mending import mend
 
-        A manifest is made again from the segments, each of which names the one before it, `run.json` from the copy in
-        the first of them, and the list of files from both.
-        """
-        words = self._restore_record()
-        with self.held() as writer:
-            for part in map(RunFolder, writer.parts()):
-                if part.exists():  # else it had not begun, and begins anew
-                    words += [f"{part.path.name}: {word}" for word in part.discard_damaged()]
-            there = self._found_segments()
-            try:
-                listed, known = self.manifest, True
-            except FolderError:
-                listed, known = there, False
-                words.append(f"manifest.json, made again from {len(listed)} segments")
-            number = next((number for number in range(len(listed)) if not self._is_whole(number, listed)), len(listed))
-            if number < len(listed):
-                words.append(f"segment {number} and those after it")
-            writer.list_again(self._names_of_segments(there), complete=False)  # a copy may be newer than its list
-            if writer.ledger.damaged:
-                writer.list_again([*self._names(), *self._names_of_segments(listed)], complete=True)
-                words.append(f"{ledger.NAME}, made again")
-            if not self._has_whole_results():
-                words.append("results.json")
-            if words:
-                writer.remove("results.json")  # first: what is not whole is not done
-            if number < len(listed) or not known:
-                writer.write("manifest.json", seal({"segments": listed[:number]}))
-                self._listed = None
-        return words
-
-    def _has_whole_results(self) -> bool:
-        try:
-            _ = self.results
-        except FolderError:
-            return False
-        return True
-
-    def _is_whole(self, number: int, listed: list[dict[str, Any]]) -> bool:
-        try:
-            self.read_segment(number, listed)
-        except FolderError:
-            return False
-        return True
-
-    def _names(self) -> list[str]:
-        """The names of the files that a run is known to write, but for its segments."""
-        names = ["run.json", "manifest.json", "results.json", "report.html"]
-        with contextlib.suppress(FolderError):
-            names += [one["file"] for one in (self.results or {}).get("figures") or [] if "file" in one]
-        record = self.record
-        return names + [f"items/{name}.json" for name in record.get("items", ())] + [record.get("input", "run.json")]
-
-    def _names_of_segments(self, listed: list[dict[str, Any]]) -> list[str]:
-        names: list[str] = []
-        for entry in listed:
-            with contextlib.suppress(OSError, ValueError):
-                files = self._about(entry["name"])[0]["files"]
-                names += [f"segments/{entry['name']}/{file}" for file in (*files, "segment.json")]
-        return names
-
-    def _found_segments(self) -> list[dict[str, Any]]:
-        """The segments that follow one another, without a manifest."""
-        listed: list[dict[str, Any]] = []
-        with contextlib.suppress(OSError, ValueError):
-            while True:
-                name = f"{len(listed):06d}"
-                content, crc = self._about(name)
-                if content.get("after") != (listed[-1]["crc32"] if listed else None):
-                    break
-                listed.append({"name": name, "crc32": crc})
-        return listed
-
-    def _restore_record(self) -> list[str]:
-        """Write `run.json` again from its copy, if it cannot be read."""
-        try:
-            _ = self.record
-            return []
-        except FolderError as error:
-            if isinstance(error, NotARun) and (self.files is None or "run.json" not in self.files.names):
-                raise
-            try:
-                record = self._about("000000")[0]["note"]["record"]
-                check_shape("run.json", record)
-            except (OSError, ValueError, KeyError):
-                record = None
-            if not isinstance(record, dict) or record.get("format") != FORMAT:
-                raise
-        with contextlib.closing(Writer(self.path, self.inside)) as writer:
-            writer.list_again(["run.json"], complete=False)
-            writer.write("run.json", seal(record))
-        return ["run.json, restored from its copy"]
+        with disk.explained(self.path, "the segments that are whole", again="give the command again"):
+            return mend(self)
 
     def clear(self) -> list[str]:
         """Remove the run; the names of what stays in the folder, because no run wrote it."""
@@ -368,9 +345,16 @@ class RunFolder:
                 remedy=f"meanformer resume {self.path} --discard-damaged makes it again; or remove the folder yourself",
             )
         with (
-            disk.explained(self.path, "the run that it holds", again="give the command again"),
+            disk.explained(self.path, "all that no run wrote", again="give the command again"),
             contextlib.closing(Writer(self.path, self.inside)) as writer,
         ):
+            edited = writer.edited()
+            if edited:
+                raise FolderError(
+                    f"changed since the run wrote it, in {self.path}: {', '.join(edited[:5])}",
+                    safe="nothing was removed",
+                    remedy="move it away if it is yours, or remove it, and give the command again",
+                )
             return writer.clear()
 
     def remove(self) -> None:
@@ -382,6 +366,25 @@ class RunFolder:
 
 def holds_other_things(path: Path) -> bool:
     """Whether a folder has files that no run wrote, nor one that was removed."""
-    if disk.names_file(path / ledger.NAME):
+    if RunFolder(path).lists_files():
         return False
-    return any(entry.name not in (LOCK, disk.temporary(ledger.NAME)) for entry in path.iterdir())
+    ours = {disk.temporary(ledger.NAME)} | ({lock.NAME} if lock.is_ours(path / lock.NAME) else set())
+    return any(entry.name not in ours for entry in path.iterdir())
+
+
+def _checked(path: Any) -> Path:
+    """The path of a folder, if it can be one."""
+    try:
+        found = os.fsencode(path) if isinstance(path, (str, os.PathLike)) else b""
+    except (UnicodeEncodeError, TypeError):
+        found = b""
+    if not found or b"\0" in found:
+        from .._checks import refuse
+
+        refuse(
+            "a run folder is named by its path",
+            got=ascii(path)[:80],
+            expected="a path as text, or a Path",
+            remedy='for example "runs/mine"',
+        )
+    return Path(path)

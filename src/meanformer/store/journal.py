@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import time
 import warnings
 from collections.abc import Callable
@@ -27,6 +28,9 @@ from .provenance import provenance
 
 # Seconds between two writes.
 EVERY = 2.0
+# Entries of `run.json` that say what the run is, and how it is gone on with; titles and the like may be given.
+RESERVED = {"format", "kind", "base", "command", "created", "versions", "hash", "experiment", "experiment_hash"}
+RESERVED |= {"cases", "axes", "items", "input", "call", "checksum"}
 
 
 class Journal(AbstractJournal):
@@ -55,7 +59,7 @@ class Journal(AbstractJournal):
         self, path: str | Path, every: float | int = EVERY, record: dict[str, Any] | None = None, late: bool = False
     ):
         self._holds = False
-        self.folder, self.every, self.extra = RunFolder(path), float(every), dict(record or {})
+        self.folder, self.every, self.extra = RunFolder(path), _seconds(every), _entries(record)
         self.late = late and not self.folder.exists()
         self._postponed: list[Callable[[], Any]] = []
         # Rows that are not written, with the state and the note after them: one value, which changes at one stroke.
@@ -194,10 +198,48 @@ class Journal(AbstractJournal):
         return disk.explained(self.path, safe)
 
 
+def _seconds(every: Any) -> float:
+    seconds = checks.number(every, "every")
+    if not 0 <= seconds < np.inf:
+        checks.refuse(
+            "every must be a time",
+            got=every,
+            expected="seconds, zero or more",
+            remedy="every=0 writes after each segment",
+        )
+    return float(seconds)
+
+
+def _entries(record: Any) -> dict[str, Any]:
+    """Entries of one's own in `run.json`, if it can hold them and has no such ones."""
+    record = {} if record is None else record
+    if not isinstance(record, dict) or not all(isinstance(key, str) for key in record):
+        checks.refuse(
+            "record must be a dictionary",
+            got=checks.described(record),
+            expected="names and values",
+            remedy='for example {"note": "first trial"}',
+        )
+    reserved = sorted(record.keys() & RESERVED)
+    try:
+        json.dumps(record, allow_nan=False, ensure_ascii=False).encode()
+        wrong = ""
+    except (TypeError, ValueError, RecursionError) as error:
+        wrong = f"{type(error).__name__}: {error}"[:200]
+    if reserved or wrong:
+        checks.refuse(
+            "record has entries that run.json cannot take",
+            got=", ".join(reserved) or wrong,
+            expected="other names than those of the run itself, and text, finite numbers, lists and dictionaries",
+            remedy='for example {"note": "first trial"}',
+        )
+    return dict(record)
+
+
 def journal_in(folder: RunFolder, every: float, record: dict[str, Any], late: bool = False) -> Journal:
     """A journal of a folder that the caller holds, or that is a part of another."""
-    journal = Journal(folder.path, every=every, record=record, late=late)
-    journal.folder = folder
+    journal = Journal(folder.path, every=every, late=late)
+    journal.folder, journal.extra = folder, record
     return journal
 
 

@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 NAME = "files.jsonl"
+CLEARING = {"clearing": True}
+# Bytes of the name of a file, with what `disk.temporary` adds to it.
+LONGEST = 255 - len(".") - len(".meanformer.tmp")
 
 
 def line(content: Any) -> bytes:
@@ -20,12 +23,17 @@ def line(content: Any) -> bytes:
 
 
 class Ledger:
-    """What `files.jsonl` says: the mark of the run, that of the run which it is a part of, and the names."""
+    """What `files.jsonl` says: the mark of the run, that of the run which it is a part of, the place that it has there,
+    and the names.
+    """
 
     def __init__(self, data: bytes):
         lines = [_content(text) for text in data.splitlines(keepends=True)]
-        about: dict[str, Any] = next((entry for entry in lines if isinstance(entry, dict)), {})
-        self.mark, self.inside = about.get("run"), about.get("inside")
+        tables = [entry for entry in lines if isinstance(entry, dict)]
+        about: dict[str, Any] = next(iter(tables), {})
+        self.mark, self.inside, self.place = about.get("run"), about.get("inside"), about.get("place")
+        # All that is listed is being removed, or was when the process ended.
+        self.clearing = CLEARING in tables
         # Names were lost, and are not all found again.
         self.incomplete = bool(about.get("incomplete"))
         self.names: dict[str, set[int]] = {}
@@ -33,21 +41,21 @@ class Ledger:
             if isinstance(entry, list):
                 self.add(*entry)
         # The last line may have been cut off by the end of a process, before its file was made.
-        self.damaged = self.incomplete or None in lines[:-1] or (bool(lines) and self.mark is None)
+        self.damaged = self.incomplete or None in lines[:-1] or self.mark is None
 
     def add(self, name: str, crc32: int) -> None:
         """List a name, with the sum of its bytes."""
-        if is_inside(name):
+        if is_inside(name) and _can_be_made(name):
             self.names.setdefault(name, set()).add(crc32)
 
     def fits(self, name: str, data: bytes) -> bool:
-        """Whether a file with these bytes may be the listed one."""
-        sums = self.names.get(name)
-        return zlib.crc32(data) in sums if sums is not None else self.damaged
+        """Whether a file with these bytes may be one that was listed."""
+        return self.damaged or zlib.crc32(data) in self.names.get(name, ())
 
     def lines(self) -> Iterator[bytes]:
         """The file, line by line."""
-        yield line({"run": self.mark, "inside": self.inside} | ({"incomplete": True} if self.incomplete else {}))
+        about = {"run": self.mark, "inside": self.inside, "place": self.place}
+        yield line(about | ({"incomplete": True} if self.incomplete else {}))
         yield from (line([name, crc32]) for name, sums in self.names.items() for crc32 in sorted(sums))
 
 
@@ -55,6 +63,14 @@ def is_inside(name: str) -> bool:
     """Whether a name, with slashes between its parts, stays in the folder."""
     parts = name.split("/")
     return "\0" not in name and not {"", ".", ".."} & set(parts)  # a name that begins with / has an empty part
+
+
+def _can_be_made(name: str) -> bool:
+    """Whether a file can have this name."""
+    try:
+        return all(len(part.encode()) <= LONGEST for part in name.split("/"))
+    except UnicodeEncodeError:
+        return False
 
 
 def _content(text: bytes) -> Any:

@@ -8,46 +8,54 @@ import contextlib
 import errno
 import os
 import secrets
-import time
-import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from . import disk, ledger
+from . import disk, ledger, lock
 from .errors import FolderError
 from .ledger import Ledger
 
-LOCK = ".lock"
-MARKS = (ledger.NAME, disk.temporary(ledger.NAME), LOCK)
+MARKS = (ledger.NAME, disk.temporary(ledger.NAME), lock.NAME)
 # Folders in which runs lie that are parts of a run.
 PARTS = ("cases", "tasks")
 # A worker of a sweep that was killed ends within so many seconds.
 PATIENCE = 30.0
 # Files that nobody wrote are named, up to this many.
 MOST_NAMED = 1000
-_BUSY = (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK)
+
+
+class Whole(NamedTuple):
+    """The run that another one is a part of: its mark, and the identity of its folder, which no copy has."""
+
+    mark: str
+    identity: tuple[int, int]
 
 
 class Writer:
     """Writes into a run folder, until it is closed or the process ends.
 
-    **Arguments:** `path`, the folder, which is made; `inside`, the mark of the run whose part this one is, two levels
-    above: if that is not there any more, nothing is made; `lock`: whether others may not write meanwhile.
+    **Arguments:** `path`, the folder, which is made; `inside`, the run whose part this one is, two levels above: if
+    that is not there any more, nothing is made; `beside`, the folder itself, open: it is not made, and others may write
+    meanwhile.
     """
 
-    def __init__(self, path: Path, inside: str | None = None, lock: bool = True):
+    def __init__(self, path: Path, inside: Whole | None = None, beside: disk.At | None = None):
         self.path = path
         self._list: int | None = None  # the open list of files
         with contextlib.ExitStack() as stack:
-            if inside is None:
-                disk.make_path(path)
+            if beside is not None:
+                self.at = beside
+                self.check_there()
             else:
-                self._make_part(inside)
-            self.at = stack.enter_context(disk.held(path))
-            if lock:
-                stack.enter_context(self._locked(0.0 if inside is None else PATIENCE))
-            self.ledger = self._read_ledger(inside)
+                if inside is None:
+                    disk.make_path(path)
+                else:
+                    self._make_part(inside)
+                self.at = stack.enter_context(disk.held(path))
+                stack.enter_context(lock.locked(path, self.at, 0.0 if inside is None else PATIENCE))
+            self.ledger = self._read_ledger(None if inside is None else inside.mark)
             self._list = disk.open_to_append(ledger.NAME, self.at)
             self._open = stack.pop_all()
 
@@ -59,9 +67,10 @@ class Writer:
         self._open.close()
 
     @property
-    def mark(self) -> str:
-        """What tells this run from all others."""
-        return str(self.ledger.mark)
+    def whole(self) -> Whole:
+        """This run, as its parts know it."""
+        found = os.fstat(self.at) if isinstance(self.at, int) else self.path.stat()
+        return Whole(str(self.ledger.mark), (found.st_dev, found.st_ino))
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, or replace it, at one stroke; its name has slashes between its parts."""
@@ -95,6 +104,11 @@ class Writer:
     def clear(self) -> list[str]:
         """Remove all that is listed, and the parts of the run; the names of what is left, which no run wrote."""
         self.check_there()
+        for part in self.parts():  # first look whether all can be removed
+            Writer(part).close()
+        if self.ledger.names:
+            assert self._list is not None
+            disk.append(self._list, ledger.line(ledger.CLEARING))
         # First what makes it a run: no half of one stays behind.
         names = sorted(self.ledger.names, key=lambda name: name != "run.json")
         for name in names:
@@ -116,13 +130,28 @@ class Writer:
         self.ledger = self._new_ledger(self.ledger.inside)
         return self._others()
 
+    def edited(self) -> list[str]:
+        """The names of listed files that somebody has changed since: figures, films, reports, settings. What the run
+        reads itself, JSON and segments, is damaged if it has changed.
+        """
+        found = []
+        for name in self.ledger.names:
+            if not name.startswith("segments/") and not name.endswith(".json"):
+                *folders, last = name.split("/")
+                with contextlib.suppress(OSError), self._at(folders) as at:
+                    if disk.is_file(last, at) and not self.ledger.fits(name, disk.read(last, at)):
+                        found.append(name)
+        for part in self.parts():
+            with contextlib.closing(Writer(part)) as writer:
+                found += [f"{part.parent.name}/{part.name}/{name}" for name in writer.edited()]
+        return found
+
     def leave(self) -> None:
-        """Remove the folder itself, if nothing is in it but our own marks."""
-        if not self._others():
-            for name in MARKS:
-                disk.remove_file(name, self.at)
-            with contextlib.suppress(OSError):
-                self.path.rmdir()
+        """Remove our own marks, and the folder itself if nothing else is in it."""
+        for name in MARKS:
+            disk.remove_file(name, self.at)
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
 
     def list_again(self, names: Sequence[str], complete: bool) -> None:
         """Put names into the list that it has lost, with the sums of what is there now; `complete`: these are all."""
@@ -150,7 +179,7 @@ class Writer:
                 remedy="run again",
             )
         place = disk.name_now(self.at)
-        if place is not None and self.ledger.inside is not None:  # the whole was moved, and is what goes on
+        if place is not None and self._is_part():  # the whole was moved, and is what goes on
             place = place.parents[1]
         raise FolderError(
             f"{self.path} was renamed while it was written to",
@@ -158,14 +187,20 @@ class Writer:
             remedy=f"go on there: meanformer resume {place or 'FOLDER'}",
         )
 
-    def _make_part(self, inside: str) -> None:
-        """The folder of a part, inside the run that it belongs to, and nowhere else."""
+    def _is_part(self) -> bool:
+        try:
+            return Ledger(disk.first_line(ledger.NAME, self.at)).inside is not None
+        except OSError:
+            return False
+
+    def _make_part(self, inside: Whole) -> None:
+        """The folder of a part, inside the run that it belongs to, and nowhere else: not in a copy of it either."""
         whole = self.path.parent.parent
         try:
-            found = Ledger(disk.first_line(whole / ledger.NAME)).mark
+            mark, found = Ledger(disk.first_line(whole / ledger.NAME)).mark, whole.stat()
         except OSError:
-            found = None
-        if found != inside:
+            mark, found = None, None
+        if mark != inside.mark or found is None or (found.st_dev, found.st_ino) != inside.identity:
             raise FolderError(
                 f"{whole} was renamed or removed while its runs were written to it",
                 safe="all that was written before, wherever the folder is now",
@@ -177,65 +212,25 @@ class Writer:
             if folder.is_symlink():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
-    @contextlib.contextmanager
-    def _locked(self, patience: float) -> Iterator[None]:
-        """The operating system frees the lock of a process that has died."""
-        try:
-            import fcntl
-        except ImportError:  # Windows: no lock
-            yield
-            return
-        with disk.appending(LOCK, self.at) as descriptor:
-            owner = os.pread(descriptor, 20, 0)
-            try:
-                self._take(lambda: fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB), patience)
-            except OSError as error:
-                if error.errno in _BUSY:
-                    raise self._busy(owner) from error
-                warnings.warn(
-                    f"the file system of {self.path} knows no locks ({error.strerror}): nothing keeps another process "
-                    "from writing there too",
-                    stacklevel=6,
-                )
-            if not disk.same(LOCK, self.at, descriptor):  # its last owner has just removed the run
-                raise self._busy(owner)
-            with contextlib.suppress(OSError):
-                os.ftruncate(descriptor, 0)
-                os.write(descriptor, str(os.getpid()).encode())
-            yield
-
-    def _take(self, lock: Callable[[], None], patience: float) -> None:
-        until = time.monotonic() + patience
-        while True:
-            try:
-                return lock()
-            except OSError as error:
-                if error.errno not in _BUSY or time.monotonic() > until:
-                    raise
-            time.sleep(0.05)
-
-    def _busy(self, owner: bytes) -> FolderError:
-        if owner == str(os.getpid()).encode():
-            return FolderError(
-                f"this very process is writing to {self.path}, in a run that goes on or has failed",
-                safe="what was written",
-                remedy="close its journal, journal.close(), or start Python again; then the same call goes on",
-            )
-        return FolderError(
-            f"another process is writing to {self.path}",
-            safe="its run goes on undisturbed",
-            remedy="wait for it, or choose another folder with --out",
-        )
-
     def _read_ledger(self, inside: str | None) -> Ledger:
+        is_run = disk.exists("run.json", self.at)
         try:
             data = disk.read(ledger.NAME, self.at)
         except FileNotFoundError:
             data = b""
+        else:
+            if Ledger(data).mark is None and not is_run:
+                raise FolderError(
+                    f"{self.path / ledger.NAME} is in the way: no run wrote it",
+                    safe="it is as it was, and nothing was written",
+                    remedy="move it away, or choose another folder with --out",
+                )
         found = Ledger(data)
         if found.mark is None:
-            found.damaged |= disk.exists("run.json", self.at)  # of an earlier version, or lost
+            found.damaged = is_run  # of an earlier version, or lost
             return self._new_ledger(inside, found)
+        if disk.links(ledger.NAME, self.at) > 1:  # a copy by links: the other one is to stay as it is
+            disk.write_file(ledger.NAME, data, self.at)
         if not data.endswith(b"\n"):  # cut off by the end of a process: the next line is one of its own
             with disk.appending(ledger.NAME, self.at) as descriptor:
                 disk.append(descriptor, b"\n")
@@ -244,7 +239,8 @@ class Writer:
     def _new_ledger(self, inside: str | None, before: Ledger | None = None) -> Ledger:
         """A list with a new mark, and the names of one that has lost its own, or some of them."""
         found = Ledger(b"")
-        found.mark, found.inside = secrets.token_hex(16), inside
+        found.mark, found.inside, found.damaged = secrets.token_hex(16), inside, False
+        found.place = None if inside is None else f"{self.path.parent.name}/{self.path.name}"
         if before is not None:
             found.mark = before.mark or self._mark_of_parts() or found.mark
             found.names, found.damaged, found.incomplete = before.names, before.damaged, before.damaged
@@ -327,7 +323,9 @@ class Writer:
         for folder in PARTS:
             for part in _entries(self.path / folder):
                 with contextlib.suppress(OSError):
-                    if not part.is_symlink() and Ledger(disk.first_line(part / ledger.NAME)).inside == self.mark:
+                    found = Ledger(disk.first_line(part / ledger.NAME))
+                    known = found.inside == self.ledger.mark and found.place == f"{folder}/{part.name}"
+                    if known and not part.is_symlink():  # a copy under another name is somebody else's
                         yield part
 
     def _others(self) -> list[str]:
@@ -343,10 +341,10 @@ class Writer:
         return sorted(name for name in found if name not in MARKS)
 
 
-def write_unlisted(path: Path, name: str, data: bytes) -> None:
-    """Write a file into a folder that has no list of its files."""
+def write_unlisted(folder: disk.At, name: str, data: bytes) -> None:
+    """Write a file into an open folder that has no list of its files."""
     *folders, last = name.split("/")
-    with disk.held(path) as top, disk.opened_parts(tuple(folders), top, make=True) as at:
+    with disk.opened_parts(tuple(folders), folder, make=True) as at:
         disk.write_file(last, data, at)
 
 

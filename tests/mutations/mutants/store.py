@@ -36,7 +36,7 @@ MUTANTS = [
     mutant(
         "damaged_but_done",
         "a run whose segments were discarded still counts as done",
-        ("store/folder.py:RunFolder.discard_damaged", drop("writer.remove")),
+        ("store/mending.py:mend", drop("writer.remove")),
         tests=f"{JOURNAL}::test_what_is_damaged_is_computed_again",
     ),
     mutant(

@@ -1,0 +1,125 @@
+"""Going on with a run folder that is damaged: what cannot be read is forgotten, and what is known twice made again.
+
+A manifest is made again from the segments, each of which names the one before it, `run.json` from the copy in the first
+of them, and the list of files from both.
+"""
+
+import contextlib
+from typing import Any
+
+from . import ledger
+from .errors import FolderError, NotARun
+from .folder import FORMAT, RunFolder
+from .sealed import seal
+from .shapes import check_shape
+from .writer import Writer
+
+
+def mend(folder: RunFolder) -> list[str]:
+    """Forget what cannot be read; what that was, in words."""
+    words = _restore_record(folder)
+    with folder.held() as writer:
+        for part in map(RunFolder, writer.parts()):
+            if part.exists():  # else it had not begun, and begins anew
+                words += [f"{part.path.name}: {word}" for word in part.discard_damaged()]
+        there = _found_segments(folder)
+        writer.list_again(_names_of_segments(folder, there), complete=False)  # a copy may be newer than its list
+        listed, whole = _segments(folder, there, words)
+        if writer.ledger.damaged:
+            writer.list_again([*_names(folder), *_names_of_segments(folder, listed)], complete=True)
+            words.append(f"{ledger.NAME}, made again")
+        if not _has_whole_results(folder):
+            words.append("results.json")
+        if words:
+            writer.remove("results.json")  # first: what is not whole is not done
+        if whole != listed:
+            writer.write("manifest.json", seal({"segments": whole}))
+            folder.forget_manifest()
+    return words
+
+
+def _segments(folder: RunFolder, there: list[Any], words: list[str]) -> tuple[list[Any] | None, list[Any]]:
+    """What the manifest lists, None if it cannot be read, and the segments that are whole, from the first one on."""
+    try:
+        listed = folder.manifest
+    except FolderError:
+        words.append(f"manifest.json, made again from {len(there)} segments")
+        listed = None
+    known = there if listed is None or there[: len(listed)] == listed else listed
+    whole = known[: next((k for k in range(len(known)) if not _is_whole(folder, k, known)), len(known))]
+    if listed is not None and len(whole) > len(listed):
+        words.append(f"manifest.json, which was older than {len(whole) - len(listed)} of the segments")
+    if listed is not None and len(whole) < len(listed):
+        words.append(f"segment {len(whole)} and those after it")
+    return listed, whole
+
+
+def _has_whole_results(folder: RunFolder) -> bool:
+    try:
+        _ = folder.results
+    except FolderError:
+        return False
+    return True
+
+
+def _is_whole(folder: RunFolder, number: int, listed: list[dict[str, Any]]) -> bool:
+    try:
+        folder.read_segment(number, listed)
+    except FolderError:
+        return False
+    return True
+
+
+def _names(folder: RunFolder) -> list[str]:
+    """The names of the files that a run is known to write, but for its segments."""
+    names = ["run.json", "manifest.json", "results.json", "report.html"]
+    with contextlib.suppress(FolderError):
+        names += [one["file"] for one in (folder.results or {}).get("figures") or [] if "file" in one]
+    record = folder.record
+    return names + [f"items/{name}.json" for name in record.get("items", ())] + [record.get("input", "run.json")]
+
+
+def _names_of_segments(folder: RunFolder, listed: list[dict[str, Any]] | None) -> list[str]:
+    names: list[str] = []
+    for entry in listed or ():
+        with contextlib.suppress(OSError, ValueError):
+            files = folder.about(entry["name"], listed=False)[0]["files"]
+            names += [f"segments/{entry['name']}/{file}" for file in (*files, "segment.json")]
+    return names
+
+
+def _found_segments(folder: RunFolder) -> list[dict[str, Any]]:
+    """The segments that follow one another, without a manifest: those of the list, and those that nobody listed."""
+    listed: list[dict[str, Any]] = []
+    files = folder.files
+    with contextlib.suppress(OSError, ValueError):
+        while True:
+            name = f"{len(listed):06d}"
+            known = files is not None and f"segments/{name}/segment.json" in files.names
+            content, crc = folder.about(name, listed=known)
+            if content.get("after") != (listed[-1]["crc32"] if listed else None):
+                break
+            listed.append({"name": name, "crc32": crc})
+    return listed
+
+
+def _restore_record(folder: RunFolder) -> list[str]:
+    """Write `run.json` again from its copy, if it cannot be read."""
+    try:
+        _ = folder.record
+        return []
+    except FolderError as error:
+        files = folder.files
+        if isinstance(error, NotARun) and (files is None or "run.json" not in files.names):
+            raise
+        try:
+            record = folder.about("000000")[0]["note"]["record"]
+            check_shape("run.json", record)
+        except (OSError, ValueError, KeyError):
+            record = None
+        if not isinstance(record, dict) or record.get("format") != FORMAT:
+            raise
+    with contextlib.closing(Writer(folder.path, folder.inside)) as writer:
+        writer.list_again(["run.json"], complete=False)
+        writer.write("run.json", seal(record))
+    return ["run.json, restored from its copy"]

@@ -117,10 +117,10 @@ MUTANTS = [
         tests=f"{BURES}::test_zero_between_two_factors_of_one_covariance",
     ),
     mutant(
-        "derivative_through_the_rotation",
-        "the rotation is differentiated",
-        ("metrics/bures.py:_distance", replace("jax.lax.stop_gradient(_a)", "_a")),
-        tests=f"{BURES}::test_derivative_of_the_distance",
+        "rotation_without_derivative",
+        "the rotation of the geodesic is held fixed",
+        ("metrics/bures.py:_orthogonal_factor_derivative", assign("turn", "jnp.zeros_like(M)")),
+        tests=f"{BURES}::test_derivative_of_the_geodesic",
     ),
     mutant(
         "geodesic_not_aligned",

@@ -130,6 +130,32 @@ def test_derivative_of_the_distance(L1):
     np.testing.assert_allclose(jax.jvp(distance, (0.0,), (1.0,))[1], slope, rtol=1e-8)
 
 
+@pytest.mark.parametrize("L1", [np.eye(2), np.array([[1.0, 0.5], [0.0, 0.3]])], ids=["equal", "general"])
+def test_derivative_of_the_geodesic(L1):
+    """Against central differences, in both modes; equal singular values are no trouble."""
+    direction = np.array([[0.3, -1.0], [0.7, 0.4]])
+
+    def covariance(h):
+        one = mf.Gaussian(jnp.zeros(2), factor=L1 + h * direction)
+        return bures_geodesic(one, mf.Gaussian(jnp.zeros(2), factor=2 * jnp.eye(2)), 0.3).covariance
+
+    slope = (covariance(1e-5) - covariance(-1e-5)) / 2e-5
+    np.testing.assert_allclose(jax.jacfwd(covariance)(0.0), slope, rtol=1e-8)
+    np.testing.assert_allclose(jax.jacrev(covariance)(0.0), slope, rtol=1e-8)
+
+
+def test_derivative_of_the_geodesic_between_low_ranks():
+    """The rotation is not unique there, the geodesic is, and so is its derivative along factors of one rank."""
+    L1, L2 = np.diag([1.0, 0.5, 0.0]), np.array([[1.0], [0.4], [0.2]])
+
+    def covariance(h):
+        one = mf.Gaussian(jnp.zeros(3), factor=L1 * (1 + h))
+        return bures_geodesic(one, mf.Gaussian(jnp.zeros(3), factor=L2), 0.3).covariance
+
+    slope = (covariance(1e-5) - covariance(-1e-5)) / 2e-5
+    np.testing.assert_allclose(jax.jacfwd(covariance)(0.0), slope, rtol=1e-8, atol=1e-10)
+
+
 def test_derivative_at_distance_zero_is_zero():
     gradient = jax.grad(lambda m: bures_wasserstein(mf.Gaussian(m, factor=np.eye(2)), mf.Gaussian(m, factor=np.eye(2))))
     assert np.array_equal(gradient(jnp.ones(2)), np.zeros(2))

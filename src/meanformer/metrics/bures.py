@@ -37,13 +37,34 @@ def _pair(g1: Any, g2: Any) -> tuple[Gaussian, Gaussian]:
 def _aligned(L1: Float[Array, "*batch d r1"], L2: Float[Array, "*batch d r2"]) -> tuple[Array, Array, Array]:
     r"""$L_1$, $L_2$ padded with zero columns to one width, and the rotation $R$ that brings $L_2R$ nearest to $L_1$.
 
-    $R=UW^\top$ with $L_2^\top L_1=U\,\mathrm{diag}(S)\,W^\top$ (orthogonal Procrustes).
+    It is the orthogonal factor of $L_2^\top L_1$ (orthogonal Procrustes).
     """
     width = max(L1.shape[-1], L2.shape[-1])
     L1, L2 = (jnp.concatenate([L, jnp.zeros((*L.shape[:-1], width - L.shape[-1]), L.dtype)], axis=-1) for L in (L1, L2))
     one, two = (L / unit(L, (-2, -1)) for L in (L1, L2))  # the rotation does not depend on their sizes
-    U, _, Wt = jnp.linalg.svd(jnp.einsum("...di,...dj->...ij", two, one), full_matrices=False)
-    return L1, L2, jnp.einsum("...ij,...jk->...ik", U, Wt)
+    return L1, L2, _orthogonal_factor(jnp.einsum("...di,...dj->...ij", two, one))
+
+
+@jax.custom_jvp
+def _orthogonal_factor(M: Float[Array, "*batch r r"]) -> Float[Array, "*batch r r"]:
+    r"""$R=UW^\top$ of $M=U\,\mathrm{diag}(S)\,W^\top$, the orthogonal factor of $M=RP$ with $P\ge0$ symmetric."""
+    U, _, Wt = jnp.linalg.svd(M, full_matrices=False)
+    return U @ Wt
+
+
+@_orthogonal_factor.defjvp
+def _orthogonal_factor_derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    r"""$\dot R=U\,\Omega\,W^\top$ with $\Omega_{ij}(s_i+s_j)=(U^\top\dot MW-W^\top\dot M^\top U)_{ij}$.
+
+    It exists wherever $M$ is regular, at equal singular values too; where $s_i=s_j=0$ the rotation is free, and rests.
+    """
+    (M,), (dM,) = primals, tangents
+    U, S, Wt = jnp.linalg.svd(M, full_matrices=False)
+    inner = jnp.swapaxes(U, -1, -2) @ dM @ jnp.swapaxes(Wt, -1, -2)
+    sums = S[..., :, None] + S[..., None, :]
+    free = sums <= S.shape[-1] * jnp.finfo(S.dtype).eps * S[..., :1, None]
+    turn = jnp.where(free, 0, (inner - jnp.swapaxes(inner, -1, -2)) / jnp.where(free, 1, sums))
+    return _orthogonal_factor(M), U @ turn @ Wt
 
 
 def bures_wasserstein(g1: Gaussian, g2: Gaussian) -> Float[Array, "*batch"]:

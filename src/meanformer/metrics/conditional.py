@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from .. import _checks as checks
+from .plan import Plan
 from .wasserstein import check_pairs, checked_clouds, in_units, on_host, power_mean, scaled, transport
 
 # Position marginals that differ by less are equal: the rounding of weights that sum to one.
@@ -63,7 +64,7 @@ def conditional_wasserstein(mu: Any, nu: Any, p: Any = 2) -> float:
     if len(places) == len(one.weights) == len(two.weights):
         rows, columns = np.concatenate(one_groups), np.concatenate(two_groups)
         one, two, exponent = scaled(one, two)
-        gaps = np.linalg.norm(one.points[rows] - two.points[columns], axis=1)
+        gaps = Plan(rows, columns, theta).gaps(one, two)
         return in_units(power_mean(gaps, theta, p), exponent)
     pairs = [(one.part(g), two.part(h)) for g, h in zip(one_groups, two_groups, strict=True)]
     for pair in pairs:

@@ -4,15 +4,12 @@ $W_p^p=\min_\pi\int|x-y|^pd\pi(x,y)$ over the couplings of $\mu$ and $\nu$. Ever
 $|x-y|$ with masses, and the distance is their power mean: the distance itself, never its power.
 """
 
-import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
 
 from .. import _checks as checks
 from .. import _draws as draws
@@ -21,35 +18,12 @@ from ..measures.cloud import PointCloud
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from .bures import bures_wasserstein
+from .plan import Cells, optimal_plan
 
 # Pairs of tokens that are transported exactly: 5000 x 5000 take 5 to 20 s and 1 GB (33 bytes a pair in the network
-# simplex, 8 in the cost).
+# simplex, 8 in the cost, 8 in the reduced one).
 MAX_PAIRS = 25_000_000
-BYTES_PER_PAIR = 48
-# Up to here the assignment problem is as fast as the network simplex; at 4000 tokens it takes ten times as long.
-ASSIGNMENT_TOKENS = 500
-# The pivots needed were below 100 (n + m) in all that was tried, ties and tiny masses included.
-PIVOTS_PER_TOKEN = 10_000
-# Of the largest cost: how far from the optimum a plan may be by its own dual potentials. Measured: 2e-11 at most.
-DUALITY_GAP = 1e-9
-
-
-class Cells(NamedTuple):
-    """The tokens of positive weight of one measure, on the host, in float64, with weights of sum one."""
-
-    points: np.ndarray
-    weights: np.ndarray
-    positions: np.ndarray | None
-
-    @property
-    def even(self) -> bool:
-        """Whether all weights are equal."""
-        return bool((self.weights == self.weights[0]).all())
-
-    def part(self, index: np.ndarray) -> "Cells":
-        """The measure restricted to some tokens, with weights of sum one."""
-        weights = self.weights[index]
-        return Cells(self.points[index], weights / weights.sum(), None)
+BYTES_PER_PAIR = 56
 
 
 def wasserstein(mu: Any, nu: Any, p: Any = 2) -> float:
@@ -143,14 +117,17 @@ def _transport(one: Cells, two: Cells, p: float) -> tuple[float, int]:
     if one.points.shape[1] == 1:
         gaps, masses = _quantile_coupling(one, two)
     else:
-        rows, columns, masses = _plan(one, two, p)
-        gaps = np.linalg.norm(one.points[rows] - two.points[columns], axis=1)
+        plan = optimal_plan(one, two, p)
+        gaps, masses = plan.gaps(one, two), plan.masses
     return power_mean(gaps, masses, p), exponent
 
 
 def scaled(one: Cells, two: Cells) -> tuple[Cells, Cells, int]:
-    """Both measures divided by a power of two, which is exact, so that no square overflows; and its exponent."""
-    _, exponent = np.frexp(max(np.abs(one.points).max(), np.abs(two.points).max()))
+    """Both measures divided by a power of two, which is exact, so that no square overflows; and its exponent.
+
+    The largest coordinate is then about 2^500, so that those of other tokens do not underflow beside it.
+    """
+    exponent = np.frexp(max(np.abs(one.points).max(), np.abs(two.points).max()))[1] - 500
     one, two = (cells._replace(points=np.ldexp(cells.points, -exponent)) for cells in (one, two))
     return one, two, int(exponent)
 
@@ -182,53 +159,6 @@ def _quantiles(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
     order = np.lexsort((cells.weights, x))
     sums = np.cumsum(cells.weights[order], dtype=np.longdouble)
     return x[order], (sums / sums[-1]).astype(np.float64)
-
-
-def _plan(one: Cells, two: Cells, p: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """An optimal plan: which token goes to which, and how much of it."""
-    n, m = len(one.weights), len(two.weights)
-    if min(n, m) == 1:  # there is one plan only
-        rows, columns = np.divmod(np.arange(n * m), m)
-        return rows, columns, one.weights[rows] * two.weights[columns]
-    cost = cdist(one.points, two.points)
-    cost /= max(cost.max(), np.finfo(np.float64).tiny)
-    cost **= p
-    even = one.even and two.even
-    if even and n == m and n <= ASSIGNMENT_TOKENS:
-        rows, columns = linear_sum_assignment(cost)
-        return rows, columns, np.full(n, 1 / n)
-    # Equal weights are transported as whole numbers: the pivots then round nothing.
-    a, b = (np.full(n, float(m)), np.full(m, float(n))) if even else (one.weights, two.weights)
-    return _network_simplex(a, b, cost)
-
-
-def _network_simplex(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The optimal plan of the linear programme, with its certificate checked; overwrites `cost`."""
-    from ot import emd  # here, because it loads every array library that is installed
-
-    total = a.sum()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what it warns of is raised below
-        pivots = max(10**6, PIVOTS_PER_TOKEN * (len(a) + len(b)))
-        plan, log = emd(a, b, cost, numItermax=pivots, log=True)
-    dual = (a @ log["u"] + b @ log["v"]) / total
-    gap = log["cost"] / total - dual
-    cost -= log["u"][:, None]
-    cost -= log["v"][None, :]
-    # The potentials minus the largest violation are feasible, so their value bounds the optimum from below.
-    gap = gap + max(0.0, -float(cost.min()))
-    rows, columns = np.nonzero(plan)
-    masses = plan[rows, columns] / total
-    lost = abs(masses.sum() - 1)
-    if log["warning"] is not None or not max(gap, lost) <= DUALITY_GAP:
-        got = log["warning"] or f"a duality gap of {gap:.3g} of the largest cost, {lost:.3g} of the mass lost"
-        raise RuntimeError(
-            "the network simplex did not reach the optimum\n"
-            f"  got:      {got}\n"
-            f"  expected: an optimal plan, with a gap below {DUALITY_GAP:g}\n"
-            "  remedy:   merge tokens of tiny weight, or use sinkhorn_divergence"
-        )
-    return rows, columns, masses
 
 
 def _of_gaussians(mu: Gaussian, nu: Gaussian, p: float) -> float:

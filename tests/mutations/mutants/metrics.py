@@ -18,7 +18,7 @@ MUTANTS = [
     mutant(
         "cost_without_power",
         "plans are optimal for p = 1, whatever p",
-        ("metrics/wasserstein.py:_plan", assign("cost", "1", near="p")),
+        ("metrics/plan.py:_costs", assign("cost", "1", near="p")),
         tests=f"{TRANSPORT}::test_agrees_with_linear_programming",
     ),
     mutant(
@@ -43,8 +43,20 @@ MUTANTS = [
     mutant(
         "plan_not_certified",
         "a plan that is not optimal is used",
-        ("metrics/wasserstein.py:_network_simplex", replace("_a is not None or not _b", "False")),
+        ("metrics/plan.py:optimal_plan", replace("_a <= DUALITY_GAP or _b == 0", "True")),
         tests=f"{TRANSPORT}::test_a_plan_that_is_not_optimal_is_an_error",
+    ),
+    mutant(
+        "crumbs_carried_far",
+        "what rounding leaves over of a weight counts as mass",
+        ("metrics/plan.py:_without_crumbs", returns("plan")),
+        tests=f"{TRANSPORT}::test_a_token_far_away_that_stays_changes_nothing",
+    ),
+    mutant(
+        "squares_of_lengths_underflow",
+        "lengths are roots of sums of squares, however small",
+        ("metrics/plan.py:distances", replace("_a > ROOT_OF_TINY / _b", "True")),
+        tests=f"{TRANSPORT}::test_lengths_whose_squares_underflow",
     ),
     mutant(
         "a_quarter_of_the_circle",
@@ -105,10 +117,10 @@ MUTANTS = [
         tests=f"{BURES}::test_zero_between_two_factors_of_one_covariance",
     ),
     mutant(
-        "derivative_through_the_rotation",
-        "the rotation is differentiated",
-        ("metrics/bures.py:_distance", replace("jax.lax.stop_gradient(_a)", "_a")),
-        tests=f"{BURES}::test_derivative_of_the_distance",
+        "rotation_without_derivative",
+        "the rotation of the geodesic is held fixed",
+        ("metrics/bures.py:_orthogonal_factor_derivative", assign("turn", "jnp.zeros_like(M)")),
+        tests=f"{BURES}::test_derivative_of_the_geodesic",
     ),
     mutant(
         "geodesic_not_aligned",

@@ -179,8 +179,8 @@ def softmax_blowup_time(A: Any, gaussian: Gaussian, V: Any = 1.0) -> float:
     $$t^*=\frac1{\lambda_{\max}\big(v\,L_0^\top(A+A^\top)L_0\big)}\ \text{ if }V=vI,\qquad
     t^*=\frac1{2\lambda_{\max}(VA\Sigma_0)}\ \text{ if }V,A,\Sigma_0\text{ are symmetric and commute.}$$
 
-    Both are `inf` if that eigenvalue is not positive, or cannot be told from 0: entries of $L_0^\top(A+A^\top)L_0$ count
-    as known up to $4d\epsilon\,|L_0|^\top(|A|+|A|^\top)|L_0|$, with $\epsilon$ the round-off of the least precise argument.
+    Both are `inf` if that eigenvalue is not positive, or cannot be told from 0: entries of $L_0^\top(A+A^\top)L_0$ are
+    known up to $4d\epsilon\,|L_0|^\top(|A|+|A|^\top)|L_0|$, $\epsilon$ the round-off of the least precise argument.
     So small directions are resolved beside large ones, and what is zero but for rounding is zero.
 
     **Arguments:** `A` of shape `(d, d)`, with the temperature in it (`field.A / field.tau`); a single Gaussian; `V` a

@@ -160,6 +160,12 @@ def test_e0_on_the_line(m):
     np.testing.assert_allclose(e0_energy([[a]], mf.Gaussian([m], factor=[[0.5]])), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("size", [1e16, 1e100, 1e300])
+def test_what_is_not_seen_may_be_of_any_size(size):
+    g = mf.Gaussian(np.zeros(2), factor=np.diag([size, 1.0]))
+    assert mf.softmax_energy(np.diag([0.0, 1.0]), g) == -0.25
+
+
 def test_e0_in_the_plane():
     """A general A, a mean, and a wide factor, against quadrature in one variable: the other integral is Gaussian."""
     A, m, L = np.array([[0.3, -0.5], [0.2, 0.4]]), np.array([0.4, -0.3]), np.array([[0.5, 0.2, 0.1], [0.0, 0.6, -0.3]])

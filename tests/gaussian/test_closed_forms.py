@@ -148,6 +148,38 @@ def test_golden_blowup_of_commuting_matrices(name):
     np.testing.assert_allclose(time, case["t_star"], rtol=1e-12)
 
 
+def test_blowup_of_a_small_direction(rng):
+    """However large, or however fast shrinking, the others are; in any columns."""
+    late = np.diag([0.0, 1.0])
+    for size in (1e8, 1e16, 1e100):
+        assert mf.softmax_blowup_time(late, centred(np.diag([size, 1.0]))) == 0.5
+    assert mf.softmax_blowup_time(np.diag([-1.0, 1e-16]), centred(np.eye(2))) == 5e15
+    assert mf.softmax_blowup_time(np.diag([-1.0, 1e-16]), centred(np.eye(2)), V=np.diag([2.0, 1.0])) == 5e15
+    # A = (-1e20 on e_1) + small: the Schur complement is the small block, up to 1e-20.
+    A = np.array([[-1e20, 0.5, 0.25], [0.5, 1.0, 0.5], [0.25, 0.5, 1e-3]])
+    exact = 1 / np.linalg.eigvalsh(2 * A[1:, 1:])[-1]
+    assert np.isclose(mf.softmax_blowup_time(A, centred(np.eye(3))), exact, rtol=1e-14)
+    for _ in range(20):  # what is zero but for rounding stays zero
+        B = rng.normal(size=(3, 3))
+        turned = B - B.T + 1e-16 * rng.normal(size=(3, 3))
+        assert mf.softmax_blowup_time(turned, centred(rng.normal(size=(3, 3)) * [1e6, 1, 1e-6])) == np.inf
+
+
+def test_a_blowup_lost_in_rounding_is_refused():
+    A, L = np.array([[-1.0, 0.0], [0.0, 1.0]]), np.diag([1e200, 1e-150])
+    with pytest.raises(mf.InputError, match="lost in rounding"):
+        mf.softmax_blowup_time(A, centred(L))
+
+
+@pytest.mark.parametrize("kind", ["l2", "sinkhorn"])
+def test_line_at_the_end_of_the_range(kind):
+    """Right or refused, and not NaN."""
+    _, variance = mf.one_dimensional(kind, 1.0, 1.0, 0.3, 1.0, 1.0, 1e307, 0.1)
+    assert np.isclose(variance / 1e307, np.exp(0.06), rtol=1e-12)
+    with pytest.raises(mf.InputError, match="range"):
+        mf.one_dimensional(kind, 1.0, 1.0, 0.3, 1.0, 1.0, 1e308, 0.1)
+
+
 def test_no_blowup(rng):
     g = mf.Gaussian(np.zeros(2), factor=rng.normal(size=(2, 2)))
     for q in rng.normal(size=(8, 1, 2)):  # the largest eigenvalue is 0, but for round-off of either sign

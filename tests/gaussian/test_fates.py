@@ -69,6 +69,27 @@ def test_blow_up_times_for_identity_values():
         assert found.rank[number] == np.linalg.matrix_rank(problems[number][3]) - (spectra[number] < 0).sum()
 
 
+def test_a_small_direction_blows_up_in_time():
+    r"""$A=\mathrm{diag}(0,1)$, $V=I$: $1/t^*$ is the top of $2\ell\ell^\top$ for $\ell$ the second row of $L$, however
+    large the first one is.
+    """
+    problems, times = [], []
+    for size in (1.0, 1e1, 1e2, 1e4, 1e6, 1e8):
+        problems += [(np.diag([0.0, 1.0]), np.eye(2), np.eye(2), L) for L in (np.diag([size, 1]), np.diag([size, 3]))]
+        times += [1 / 2, 1 / 18]
+    for size in (1e2, 1e4):  # rows that are not columns
+        L = np.array([[size, 0.0], [1.0, 1.0]])
+        problems.append((np.diag([0.0, 1.0]), np.eye(2), np.eye(2), L))
+        times.append(1 / 4)
+    found = fates("softmax", problems)
+    assert set(found.kind) == {"BLEW_UP"}
+    assert (np.abs(found.time - times) <= found.error).all()
+    assert (found.error <= 2e-6 * np.array(times)).all()
+    field = mf.Softmax(np.diag([0.0, 1.0]), np.eye(2), np.eye(2))
+    fate = mf.flow(field, mf.Gaussian(np.zeros(2), factor=np.diag([1e6, 1.0])), np.inf).fate
+    assert abs(fate.time - 0.5) <= fate.error <= 1e-7
+
+
 def test_golden_blow_up_times():
     cases = {name: case for name, case in golden.load("blowup").items() if "kind" not in case}
     problems = [(case["A"], np.eye(len(case["A"])), case["V"], case["L0"]) for case in cases.values()]

@@ -170,3 +170,21 @@ def test_refusals(call, words):
     with pytest.raises(mf.InputError) as error:
         call()
     assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_a_small_direction_is_not_a_singular_covariance():
+    """Scaled by rows and columns these factors are regular."""
+    g = mf.Gaussian(np.zeros(2, np.float32), factor=np.diag([1e-10, 1.0]).astype(np.float32))
+    np.testing.assert_allclose(g.entropy, 1 + np.log(2 * np.pi) - 10 * np.log(10), rtol=1e-6)
+    np.testing.assert_allclose(g.condition, 1e20, rtol=1e-5)
+    wide = mf.Gaussian(np.zeros(2), factor=np.diag([1e300, 1e-300]))
+    np.testing.assert_allclose(wide.entropy, 1 + np.log(2 * np.pi), rtol=1e-12)
+    axes, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))
+    turned = mf.Gaussian(np.zeros(3), factor=axes * [1, 1e-20, 1e-25])
+    np.testing.assert_allclose(turned.entropy, 1.5 * (1 + np.log(2 * np.pi)) - 45 * np.log(10), rtol=1e-12)
+    np.testing.assert_allclose(turned.condition, 1e50, rtol=1e-12)
+    more = mf.Gaussian(np.zeros(2), factor=[[1e10, 0, 1e10], [0, 1e-10, 1e-10]])  # det Sigma = 3, tr = 2e20
+    np.testing.assert_allclose(more.entropy, 1 + np.log(2 * np.pi) + np.log(3) / 2, rtol=1e-12)
+    np.testing.assert_allclose(more.condition, 4e40 / 3, rtol=1e-12)
+    same = mf.Gaussian(np.zeros(2), factor=np.ones((2, 3)))
+    assert same.entropy == -np.inf and same.condition == np.inf

@@ -111,8 +111,13 @@ def softmax_energy(A: Any, gaussian: Gaussian) -> Scalar:
     ```
     """
     A, _, L = _read(A, "A", gaussian)
-    a, size = unit(A), unit(L)
-    total, scale = jnp.sum(((L / size).T @ (A / a) @ (L / size)) ** 2) / 4, a * size * size
+    # Each row of L in its own unit, and A between them: what A does not see may be of any size.
+    a, rows = unit(A), unit(L, 1)
+    L, A = L / rows, A / a * rows
+    left = unit(A)
+    A = A / left * rows.T
+    right = unit(A)
+    total, scale = jnp.sum((L.T @ (A / right) @ L) ** 2) / 4, a * left * right
     return -jnp.where(total > 0, total * scale * scale, 0)
 
 

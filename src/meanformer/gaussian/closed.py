@@ -146,7 +146,7 @@ def one_dimensional(
     checks.representable(v * t, "v t", host.SMALLER)
     checks.representable(v * a * variance * t, "v q k variance t / tau", host.SMALLER)
     if kind == "softmax":
-        x = 2 * v * a * variance * t
+        x = checks.representable(2 * v * a * variance * t, "2 v q k variance t / tau", host.SMALLER)
         if (x >= 1).any():
             worst = np.unravel_index(x.argmax(), x.shape)
             host.before(t[worst][None], float(t[worst] / x[worst]))
@@ -154,12 +154,15 @@ def one_dimensional(
         mean_growth = v * t + growth / 2
     elif kind == "l2":
         p, s = 2 * k**2 / tau * variance, 4 * v * a * variance * t
+        checks.representable(p, "2 k^2 variance / tau", host.SMALLER)
+        checks.representable(s, "4 v q k variance t / tau", host.SMALLER)
         growth = _l2_growth(p, s)
         # (1/sigma_0 - 1/sigma) / 4a = v t (1 - e^w) / s, and v t / (1 + p) where nothing moves.
         share = np.where(s == 0, 1 / (1 + p), -np.expm1(-growth) / np.where(s == 0, 1, s))
         mean_growth = growth / 2 + v * t * share
     else:
         b = a if kernel == "dot" else 2 * a
+        checks.representable(2 * b * variance, "2 b variance", host.SMALLER)
         growth = _sinkhorn_growth(np.abs(b) * variance, v * t, np.sign(b))
         mean_growth = v * t
     return _grown(mean, mean_growth), _grown(variance, growth)
@@ -176,14 +179,17 @@ def softmax_blowup_time(A: Any, gaussian: Gaussian, V: Any = 1.0) -> float:
     $$t^*=\frac1{\lambda_{\max}\big(v\,L_0^\top(A+A^\top)L_0\big)}\ \text{ if }V=vI,\qquad
     t^*=\frac1{2\lambda_{\max}(VA\Sigma_0)}\ \text{ if }V,A,\Sigma_0\text{ are symmetric and commute.}$$
 
-    Both are `inf` if that eigenvalue is not positive.
+    Both are `inf` if that eigenvalue is not positive, or cannot be told from 0: entries of $L_0^\top(A+A^\top)L_0$ are
+    known up to $4d\epsilon\,|L_0|^\top(|A|+|A|^\top)|L_0|$, $\epsilon$ the round-off of the least precise argument.
+    So small directions are resolved beside large ones, and what is zero but for rounding is zero.
 
     **Arguments:** `A` of shape `(d, d)`, with the temperature in it (`field.A / field.tau`); a single Gaussian; `V` a
     number $v$ or a matrix `(d, d)`.
 
     **Returns:** a float.
 
-    **Raises:** `InputError` for other `V`, where there is no closed form: see `blowup_bounds`.
+    **Raises:** `InputError` for other `V`, where there is no closed form: see `blowup_bounds`; for an eigenvalue that
+    is positive, but lost in rounding beside others.
 
     ```python
     I, g = jnp.eye(2), mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2))
@@ -200,10 +206,13 @@ def softmax_blowup_time(A: Any, gaussian: Gaussian, V: Any = 1.0) -> float:
     V = host.scaling(V, "V", d)
     # Each in units of a power of two; the time is in units of one over their product.
     units = [float(unit(M)) for M in (A, V, L, L)]
-    A, V, L = A / units[0], V / units[1], L / units[2]
+    A, V = A / units[0], V / units[1]
     if not host.differ(V, V[0, 0] * np.eye(d), rounding):
-        top = np.linalg.eigvalsh(V[0, 0] * L.T @ (A + A.T) @ L)[-1]
+        columns = unit(L, 0)
+        L, size = L / columns, np.minimum(columns / units[2], 1)  # a column of zeros has the unit 1
+        M, bound = V[0, 0] * L.T @ (A + A.T) @ L, abs(V[0, 0]) * abs(L).T @ (abs(A) + abs(A).T) @ abs(L)
     else:
+        L = L / units[2]
         sigma = L @ L.T
         defects = {
             "V is not symmetric": (V, V.T, 1.0, V),
@@ -220,11 +229,11 @@ def softmax_blowup_time(A: Any, gaussian: Gaussian, V: Any = 1.0) -> float:
                     expected="V = v I, or symmetric V, A and Sigma that commute",
                     remedy="blowup_bounds brackets the time, and a flow of the Gaussian finds it",
                 )
-        product = 2 * V @ A @ sigma
-        top = np.linalg.eigvalsh((product + product.T) / 2)[-1]
-    # An eigenvalue that is zero but for rounding (A antisymmetric, say) is zero.
-    zero = 4 * d * rounding * norm(V) * norm(A) * norm(L) ** 2
-    if not top > zero:
+        size, product, bound = np.ones((1, d)), V @ A @ sigma, abs(V) @ abs(A) @ abs(L) @ abs(L).T
+        M, bound = product + product.T, bound + bound.T
+    # The products are exact up to rounding entry by entry: what is zero but for it (A antisymmetric, say) is zero.
+    top = host.top_eigenvalue((M + M.T) / 2, 4 * d * rounding * bound, size[0])
+    if not top > 0:
         return np.inf
     time = 1 / float(top)
     for size in sorted(units, reverse=True):  # the large ones first: what comes out may be in the range

@@ -230,7 +230,7 @@ class _Pool:
         self.done = 0
         self.active = np.arange(n)
         self.Y, self.tries = np.empty(0), np.zeros(n, int)
-        self.t, self.h, self.unit = np.zeros(n), np.zeros(n), np.zeros(n)
+        self.t, self.h, self.unit, self.faint = np.zeros((4, n))
         each = jax.vmap(lambda own: leaves_of(jax.tree.unflatten(structure, own)))(leaves)
         self.bounded = np.broadcast_to(bounded_speed(each), (n,))
         self.unit_speed = np.zeros(n)
@@ -258,7 +258,7 @@ class _Pool:
 
     def _keep(self, rows: np.ndarray, march: March) -> None:
         self.Y[rows], self.t[rows], self.h[rows] = (np.asarray(a) for a in (march.Y, march.t, march.h))
-        self.unit[rows] = np.asarray(march.unit)
+        self.unit[rows], self.faint[rows] = np.asarray(march.unit), np.asarray(march.faint)
         self.tries[rows] = np.asarray(march.tries)
 
     def _look(self, rows: np.ndarray, seen: Any, number: int) -> None:
@@ -279,7 +279,7 @@ class _Pool:
 
     def advance(self, rows: np.ndarray) -> None:
         """One segment for the marches in `rows`."""
-        where = (self.Y[rows], self.t[rows], self.h[rows], self.unit[rows], self.tries[rows])
+        where = tuple(a[rows] for a in (self.Y, self.t, self.h, self.unit, self.faint, self.tries))
         march, seen = _advance(
             [a[rows] for a in self.leaves], self.structure, where, np.float64(self.rtol), self.with_mean
         )

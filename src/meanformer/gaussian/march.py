@@ -24,17 +24,20 @@ from ..rosenbrock import rodas5p_step
 IMPLICIT_SIZE = 400
 # A step is at most this fraction of the time so far: a decade of time takes some 16 steps, and is looked at twice.
 LONGEST = 0.15
+# A direction that shrinks is resolved relative to its own size down to this share of the smallest one at the start.
+FAINT = 1e-2
 
 
 class March(Module):
     r"""Where a march is: `Y` $=L$, or $[L\ m]$ if the mean moves the covariance; time since the start, next step, the
-    problem's unit of time $1/\gamma(0)$, steps tried.
+    problem's unit of time $1/\gamma(0)$, the size below which no direction counts by itself, steps tried.
     """
 
     Y: Float[Array, "*batch d c"]
     t: Float[Array, "*batch"]
     h: Float[Array, "*batch"]
     unit: Float[Array, "*batch"]
+    faint: Float[Array, "*batch"]
     tries: Int[Array, "*batch"]
 
 
@@ -91,7 +94,9 @@ def start(field: AbstractField, gaussian: Gaussian, with_mean: bool) -> March:
     Y = jnp.concatenate([L, gaussian.mean[:, None]], axis=1) if with_mean else L
     speed = norm(velocity(field, Y, with_mean)) / jnp.maximum(norm(Y), jnp.finfo(Y.dtype).tiny)
     unit = jnp.where(speed > 0, 1 / jnp.where(speed > 0, speed, 1), 1)
-    return March(Y, jnp.zeros((), Y.dtype), 0.01 * unit, unit, jnp.zeros((), int))
+    lengths = norm(L, axis=0)
+    least = jnp.min(jnp.where(lengths > 0, lengths, norm(L)))
+    return March(Y, jnp.zeros((), Y.dtype), 0.01 * unit, unit, FAINT * least, jnp.zeros((), int))
 
 
 def sight(field: AbstractField, march: March, with_mean: bool) -> Sight:
@@ -111,6 +116,24 @@ def _explicit_step(flat: Any, t: Scalar, y: Array, h: Scalar) -> tuple[Array, Ar
     return moved, error
 
 
+def step_error(error: Array, march: March, rtol: Scalar, with_mean: bool) -> Scalar:
+    r"""The error of a step in units of `rtol`: root of the mean square over the columns of $L$ that are there,
+    each entry relative to its row or its column, whichever is shorter.
+
+    Columns are orthogonal but for a few steps, $L\approx US$, so that a small direction of $\Sigma$ is as exact as a
+    large one: it may be the one that blows up. A row counts as far as rounding in the columns lets it.
+    """
+    L = split(march.Y, with_mean).factor
+    rows, columns = norm(L, axis=1)[:, None], norm(L, axis=0)[None]
+    rounding = 16 * jnp.finfo(L.dtype).eps / rtol
+    size = jnp.maximum(jnp.maximum(jnp.minimum(rows, columns), rounding * columns), march.faint)
+    if with_mean:  # which may be zero, or pass by it
+        size = jnp.concatenate([size, jnp.broadcast_to(norm(march.Y), rows.shape)], axis=1)
+    size = jnp.where(size > 0, size, 1)  # of a single point
+    there = jnp.maximum(jnp.sum(columns > 0), 1) + int(with_mean)
+    return norm(error / size) / jnp.sqrt(there) / rtol
+
+
 def one_step(field: AbstractField, march: March, rtol: Scalar, with_mean: bool) -> March:
     """One step tried; the state moves if its error is small enough."""
     shape = march.Y.shape
@@ -121,7 +144,7 @@ def one_step(field: AbstractField, march: March, rtol: Scalar, with_mean: bool) 
     h = jnp.minimum(march.h, LONGEST * (march.t + march.unit))
     take = rodas5p_step if march.Y.size <= IMPLICIT_SIZE else _explicit_step
     Y, error = (a.reshape(shape) for a in take(flat, march.t, march.Y.reshape(-1), h)[:2])
-    ratio = norm(error) / norm(march.Y) / rtol
+    ratio = step_error(error, march, rtol, with_mean)
     good = ratio <= 1
     # A state that is not a number is a step that was much too long.
     factor = jnp.where(jnp.isfinite(ratio), jnp.clip(0.9 * jnp.maximum(ratio, 1e-10) ** -0.2, 0.2, 5.0), 0.1)
@@ -130,6 +153,7 @@ def one_step(field: AbstractField, march: March, rtol: Scalar, with_mean: bool) 
         t=jnp.where(good, march.t + h, march.t),
         h=h * factor,
         unit=march.unit,
+        faint=march.faint,
         tries=march.tries + 1,
     )
 

@@ -137,32 +137,38 @@ class Gaussian(Module):
 
     @property
     def entropy(self) -> Float[Array, "*batch"]:
-        r"""The differential entropy $\tfrac12\log\det(2\pi e\,\Sigma)$; minus infinity if $\Sigma$ is singular."""
+        r"""The differential entropy $\tfrac12\log\det(2\pi e\,\Sigma)$; minus infinity if $\Sigma$ is singular: if
+        $L$ is, up to rounding, once its rows and columns are brought to one size.
+        """
         if self.factor.shape[-1] < self.d:
             return jnp.full(self.mean.shape[:-1], -jnp.inf, self.mean.dtype)
         # log det Sigma = 2 log|det L|, without squaring the condition number; a wide L is first made square.
-        size = unit(self.factor, (-2, -1))
-        factor = self.factor / size
-        if factor.shape[-1] > self.d:
-            factor = jnp.linalg.qr(factor.swapaxes(-1, -2))[1]
-        singular = jax.lax.stop_gradient(self.condition) == jnp.inf
+        rows, factor, columns = _balanced(self.factor)
+        singular = _is_singular(jax.lax.stop_gradient(factor))
         # Inside the branch that is not taken the identity stands for a singular L, whose derivative is NaN.
         identity = jnp.broadcast_to(jnp.eye(self.d, dtype=factor.dtype), factor.shape)
         log_det = jnp.linalg.slogdet(jnp.where(singular[..., None, None], identity, factor))[1]
-        log_det = log_det + self.d * jnp.log(size[..., 0, 0])
+        log_det = log_det + jnp.sum(jnp.log(rows), axis=(-2, -1)) + jnp.sum(jnp.log(columns), axis=(-2, -1))
         return jnp.where(singular, -jnp.inf, self.d / 2 * math.log(2 * math.pi * math.e) + log_det)
 
     @property
     def condition(self) -> Float[Array, "*batch"]:
         r"""The condition number $\lambda_{\max}(\Sigma)/\lambda_{\min}(\Sigma)$, from the singular values of $L$;
-        infinite if $\Sigma$ is singular.
+        infinite if $\Sigma$ is singular, as for the entropy, or the number is beyond the range.
         """
         if self.factor.shape[-1] < self.d:
             return jnp.full(self.mean.shape[:-1], jnp.inf, self.mean.dtype)
         values = jnp.linalg.svd(self.factor, compute_uv=False)
         largest, smallest = values[..., 0], values[..., -1]
-        singular = smallest <= max(self.factor.shape[-2:]) * jnp.finfo(values.dtype).eps * largest
-        return jnp.where(singular, jnp.inf, (largest / jnp.where(singular, 1, smallest)) ** 2)
+        lost = smallest <= max(self.factor.shape[-2:]) * jnp.finfo(values.dtype).eps * largest
+        # A value that is lost beside the largest one is that of the inverse, which is regular up to its units.
+        rows, factor, columns = _balanced(self.factor)
+        singular = _is_singular(factor)
+        identity = jnp.broadcast_to(jnp.eye(self.d, dtype=factor.dtype), factor.shape)
+        inverse = jnp.linalg.inv(jnp.where((lost & ~singular)[..., None, None], factor, identity))
+        inverse = inverse / columns.swapaxes(-1, -2) / rows.swapaxes(-1, -2)
+        ratio = jnp.where(lost, largest * jnp.linalg.norm(inverse, 2, (-2, -1)), largest / jnp.where(lost, 1, smallest))
+        return jnp.where(lost & singular, jnp.inf, ratio**2)
 
     def push(self, M: Any, b: Any = None) -> "Gaussian":
         r"""The push-forward by $x\mapsto Mx+b$: $\mathcal N(Mm+b,\,(ML)(ML)^\top)$, exact on the factor.
@@ -220,6 +226,24 @@ class Gaussian(Module):
         return f"Gaussian({size}, |mean|={length:.4g}, tr(cov)={trace:.4g}, factor of width {self.factor.shape[1]})"
 
     _repr_html_ = shown(gaussian_card)
+
+
+def _balanced(factor: Array) -> tuple[Array, Array, Array]:
+    r"""$(r,M,c)$, $r$ a column and $c$ a row of powers of two, with $\Sigma=FF^\top$ for the square
+    $F=\mathrm{diag}(r)\,M\,\mathrm{diag}(c)$: a small direction of $\Sigma$ does not make $M$ nearly singular.
+    """
+    rows = unit(factor, -1)
+    factor = factor / rows
+    if factor.shape[-1] > factor.shape[-2]:  # a wide one is made square, and has no units of columns
+        factor = jnp.linalg.qr(factor.swapaxes(-1, -2))[1].swapaxes(-1, -2)
+        return rows, factor, jnp.ones_like(rows).swapaxes(-1, -2)
+    columns = unit(factor, -2)
+    return rows, factor / columns, columns
+
+
+def _is_singular(factor: Array) -> Array:
+    values = jnp.linalg.svd(factor, compute_uv=False)
+    return values[..., -1] <= factor.shape[-1] * jnp.finfo(values.dtype).eps * values[..., 0]
 
 
 @program(inline=True)

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from .. import _checks as checks
 from .. import _draws as draws
+from .._indexing import checked_index
 from .._programs.call import program
 from .._scale import norm, square, unit
 from .._types import Key, Points, Weights, cast, common_dtype
@@ -218,6 +219,7 @@ class PointCloud(Module):
                 expected="a batch of clouds with a leading axis",
                 remedy="index its points: mu.points[i]",
             )
+        index = checked_index(index, self.points.shape[:-2])
         return jax.tree.map(lambda a: a[index], self)
 
     _repr_html_ = shown(cloud_card)

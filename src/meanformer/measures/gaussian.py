@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .. import _draws as draws
+from .._indexing import checked_index
 from .._programs.call import program
 from .._scale import gram, norm, root, square, unit
 from .._types import Key, as_array, cast, common_dtype
@@ -204,6 +205,7 @@ class Gaussian(Module):
                 expected="a batch of Gaussians with a leading axis",
                 remedy="index its mean or its covariance: g.mean[i]",
             )
+        index = checked_index(index, self.mean.shape[:-1])
         return jax.tree.map(lambda a: a[index], self)
 
     def __repr__(self) -> str:

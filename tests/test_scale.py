@@ -484,3 +484,37 @@ def test_the_covariance_has_a_derivative_by_a_weight_of_zero():
     near = jax.grad(trace)(jnp.asarray([0.5, 0.5 - 1e-9, 1e-9]))
     np.testing.assert_allclose(found - found[0], near - near[0], rtol=1e-6, atol=1e-6)
     assert float(found[2] - found[0]) == pytest.approx(45.25 - 0.25)
+
+
+@pytest.mark.parametrize("dtype, far", [("float32", 1e20), ("float32", 3e38), ("float64", 1e300), ("float64", 1.7e308)])
+@pytest.mark.parametrize("size", [1.0, 1e-10, 1e10])
+def test_a_token_without_weight_has_no_say_in_the_units(dtype, far, size):
+    points = np.array([[1, 0], [1, 0], [-1, 0], [0, 1], [0, -1]]) * size
+    points[0, 0] = far
+    tokens = mf.PointCloud(points.astype(dtype), np.array([0, 0.25, 0.25, 0.25, 0.25], dtype))
+    np.testing.assert_allclose(np.asarray(tokens.covariance, float) / size**2, 0.5 * np.eye(2), rtol=1e-6, atol=0)
+    assert float(mf.effective_rank(tokens)) == pytest.approx(2)
+    slope = jax.grad(lambda weights: jnp.trace(mf.PointCloud.unchecked(tokens.points, weights, None).covariance))(
+        tokens.weights
+    )
+    np.testing.assert_allclose(np.asarray(slope, float)[1:] / size**2, 1, rtol=1e-6)
+
+
+def test_coordinates_of_different_sizes():
+    """Each has its own units: the square of one is in the range also where that of another is not."""
+    exact = np.array([[2.0, -1.0], [-1.0, 2.0]]) / 9
+    for large, small in ((1e300, 1.0), (1e150, 1e-150), (1.0, 1e-150), (1e-300, 0.0)):
+        found = np.asarray(mf.PointCloud([[large, 0.0], [0.0, small], [0.0, 0.0]]).covariance)
+        np.testing.assert_allclose(found[1], [exact[0, 1] * large * small, exact[1, 1] * small**2], rtol=1e-14)
+        law = mf.Gaussian(np.zeros(2), factor=[[large, 0.0], [0.5 * small, small]]).covariance
+        np.testing.assert_allclose([law[0, 1], law[1, 1]], [0.5 * large * small, 1.25 * small**2], rtol=1e-14)
+    box = mf.uniform_cube(2, [0.0, 0.0], [1e300, 1.0])
+    np.testing.assert_allclose(np.asarray(box.covariance)[1], [0, 1 / 12], rtol=1e-14)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-30, 1e300])
+def test_a_coordinate_that_is_constant_has_no_units(size):
+    points = np.array([[1.0, 0, 5.0], [-1, 0, 5], [0, 1, 5], [0, -1, 5]]) * [size, size, 1.0]
+    for mu in (mf.PointCloud(points), mf.Gaussian(np.zeros(3), factor=np.diag([size, size, 0.0]))):
+        assert float(mf.effective_rank(mu)) == pytest.approx(2)
+        np.testing.assert_allclose(np.diag(mf.to_gaussian(mu).factor)[2], 0)

@@ -12,7 +12,7 @@ from .. import _checks as checks
 from .. import _draws as draws
 from .._indexing import checked_index
 from .._programs.call import program
-from .._scale import gram, norm, root, square, unit
+from .._scale import common, gram, gram_by_rows, norm, product, root, unit
 from .._types import Key, as_array, cast, common_dtype
 from .._warm import Module
 from ..display.card import shown
@@ -232,7 +232,7 @@ def scaled_gram(factor: Array) -> tuple[Array, Array]:
 
 @program(inline=True)
 def _squared(factor: Array) -> Array:
-    return square(*gram(factor))
+    return product(*gram_by_rows(factor))
 
 
 class Mixture(Module):
@@ -255,15 +255,18 @@ class Mixture(Module):
     @property
     def covariance(self) -> Float[Array, "d d"]:
         r"""$\Sigma=\sum_c p_c(\Sigma_c+(m_c-m)(m_c-m)^\top)$."""
-        return square(*self.scaled_covariance())
+        return product(*self._by_coordinates())
 
     def scaled_covariance(self) -> tuple[Array, Array]:
         """The covariance over the square of a power of two, and that power."""
+        return common(*self._by_coordinates())
+
+    def _by_coordinates(self) -> tuple[Array, Array]:
         shift = jnp.stack([g.mean for g in self.components]) - self.mean[None]
         factors = jnp.concatenate([jnp.stack([g.factor for g in self.components]), shift[..., None]], axis=-1)
-        u = unit(factors)
+        u = unit(factors, (0, 2))
         factors = factors / u
-        return jnp.einsum("c,cir,cjr->ij", self.weights, factors, factors), u
+        return jnp.einsum("c,cir,cjr->ij", self.weights, factors, factors), u[0]
 
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""

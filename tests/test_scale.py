@@ -508,6 +508,8 @@ def test_coordinates_of_different_sizes():
         np.testing.assert_allclose(found[1], [exact[0, 1] * large * small, exact[1, 1] * small**2], rtol=1e-14)
         law = mf.Gaussian(np.zeros(2), factor=[[large, 0.0], [0.5 * small, small]]).covariance
         np.testing.assert_allclose([law[0, 1], law[1, 1]], [0.5 * large * small, 1.25 * small**2], rtol=1e-14)
+    mixed = mf.gaussian_mixture([[1e300, 0.0], [1e300, 2.0]], np.diag([1e300, 1.0]))
+    np.testing.assert_allclose(mixed.covariance, [[1e300, 0], [0, 2]], rtol=1e-14)
     box = mf.uniform_cube(2, [0.0, 0.0], [1e300, 1.0])
     np.testing.assert_allclose(np.asarray(box.covariance)[1], [0, 1 / 12], rtol=1e-14)
 

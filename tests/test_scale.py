@@ -53,6 +53,13 @@ class Units:
     def softmax(self):
         return mf.Softmax(self.array(0.1 * M, -1), self.array(N, -1), self.array(-0.5 * np.eye(3), 0))
 
+    def l2(self):
+        return mf.L2(self.array(0.1 * M, -1), self.array(N, -1), self.array(N, 0))
+
+    def biased(self):
+        bias = self.array([0.1, 0.2, 0.3], 0)
+        return mf.Softmax(self.array(0.1 * M, -1), self.array(N, -1), self.array(N, 0), query_bias=bias, key_bias=bias)
+
     def sinkhorn(self):
         return mf.Sinkhorn(self.array(0.1 * M, -1), self.array(N, -1), self.array(N, 0), eps=1.0)
 
@@ -172,17 +179,27 @@ CASES = {
     ),
     "support_bound": (lambda u: [(1, mf.support_bound(u.softmax(), u.cloud(), 0.5))], FULL),
     "lipschitz_constants": (
-        lambda u: [(0, list(mf.lipschitz_constants(u.softmax(), u.array(0.5))))],
-        SQUARES,
+        lambda u: [
+            (0, [c for c in mf.lipschitz_constants(field, u.array(0.5)) if c is not None])
+            for field in (u.softmax(), u.sinkhorn(), u.l2(), u.biased())
+        ],
+        FULL,
     ),
     "stability_bound": (
         lambda u: [
             (0, (bound := mf.stability_bound(u.softmax(), u.cloud(0.1 * Y), u.cloud(0.2 * Y), 0.1)).exponent),
             (1, bound.radius),
         ],
-        SQUARES,
+        FULL,
     ),
-    "euler_bound": (lambda u: [(1, mf.euler_bound(u.softmax(), u.cloud(0.1 * Y), 4, 0.1))], SQUARES),
+    "euler_bound": (lambda u: [(1, mf.euler_bound(u.softmax(), u.cloud(0.1 * Y), 4, 0.1))], FULL),
+    "hardmax": (
+        lambda u: [
+            (1, mf.velocity(field := mf.Hardmax(*(u.array(np.eye(3), 0),) * 3), u.cloud())),
+            (0, field.matrix(u.cloud())),
+        ],
+        FULL,
+    ),
     "trace_bound": (lambda u: [(2, mf.trace_bound(u.sinkhorn(), u.array(2.0, 2), 0.5))], SQUARES),
     "attention_summary": (attention, SQUARES),
     "ot_energy": (

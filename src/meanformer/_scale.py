@@ -5,6 +5,7 @@ or a rank is neither. All take arrays of NumPy and of JAX, can be traced, and ha
 power of two is locally constant.
 """
 
+import math
 from typing import Any
 
 import jax
@@ -44,6 +45,15 @@ def norm(array: Any, axis: int | tuple[int, ...] | None = None) -> Any:
 def square(small: Any, unit: Any) -> Any:
     """`small` times the square of `unit`, which alone may be beyond the range where the product is not."""
     return small * unit * unit
+
+
+def times(*factors: Any) -> Any:
+    """The product of numbers, one or more of JAX: within the range where it is, though products of some of them may not
+    be.
+    """
+    units = [unit(factor) for factor in factors]
+    mantissa = math.prod(factor / u for factor, u in zip(factors, units, strict=True))
+    return jnp.ldexp(mantissa, sum(jnp.frexp(u)[1] - 1 for u in units))
 
 
 def product(small: Any, units: Any) -> Any:

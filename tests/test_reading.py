@@ -34,6 +34,9 @@ READ = {
     "no entry masked": (np.ma.array(X, mask=np.zeros_like(X, bool)), "float64"),
     "masked array without a mask": (np.ma.array(X.astype(">f4")), "float32"),
     "rows that are masked arrays": ([np.ma.array(row) for row in X], "float64"),
+    "large whole numbers that are floats": ([[2**53, -(2**60)], [3, 2**62]], "float64"),
+    "large whole numbers among floats": ([[2**60, 1.0]], "float64"),
+    "large whole numbers in an array": (np.array([[2**63 + 2**12, 1]], np.uint64), "float64"),
     "turned round": (X[::-1, ::-1], "float64"),
     "not to be written": (np.broadcast_to(X[0], (3, 2)), "float64"),
     "memory": (memoryview(X), "float64"),
@@ -63,6 +66,14 @@ REFUSED = {
     "truth values": (X > 2, "not truth values", "bool", "astype(float)"),
     "truth values among numbers": ([[1.0, True]], "not truth values", "among numbers", "pass points"),
     "large integers": ([[2**70, 1]], "cannot be read", "objects of type int", "pass points"),
+    "a whole number that is no float": ([[2**53 + 1, 1]], "held exactly", "9007199254740993", "astype(float)"),
+    "one among floats": ([[2**53 + 1, 1.0]], "held exactly", "9007199254740993", "astype(float)"),
+    "one in an array": (np.array([[1, -(2**53) - 1]]), "held exactly", "-9007199254740993", "astype(float)"),
+    "one without a sign": (np.array([[2**64 - 1]], np.uint64), "held exactly", "float64 does not", "astype(float)"),
+    "one of JAX": (jnp.asarray([[2**53 + 1, 1]]), "held exactly", "9007199254740993", "astype(float)"),
+    "half precision in a list": ([[np.float16(1), 2.0]], "at least single", "float16", "astype(np.float32)"),
+    "rows of half precision": ([X[0], X[1].astype("f2")], "at least single", "float16", "astype(np.float32)"),
+    "an array with an article": (X.astype(object), "cannot be read", "an ndarray of objects", "pass points"),
     "an array that fails": (Silent(), "cannot be read", "RuntimeError: the device is gone", "pass points"),
     "an endless list": (endless(), "cannot be read", "nested more than 64 deep", "pass points"),
     "a generator": ((x for x in X), "cannot be read", "a generator", "pass points"),
@@ -117,3 +128,9 @@ def test_one_home_for_all_arguments(call):
 def test_lists_of_traced_numbers():
     found = jax.jit(lambda a, b: to_array([[a, 2.0], [b, 4.0]], "x"))(1.0, 3.0)
     np.testing.assert_array_equal(found, [[1, 2], [3, 4]])
+
+
+def test_whole_numbers_as_times():
+    field, tokens = mf.Affine(np.zeros((2, 2))), mf.PointCloud(X)
+    for t1, words in ((2**53 + 1, "held exactly"), (10**400, "cannot be read")):
+        assert_refused(lambda t1=t1: mf.flow(field, tokens, t1), ("t1", words))

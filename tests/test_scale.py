@@ -53,6 +53,13 @@ class Units:
     def softmax(self):
         return mf.Softmax(self.array(0.1 * M, -1), self.array(N, -1), self.array(-0.5 * np.eye(3), 0))
 
+    def l2(self):
+        return mf.L2(self.array(0.1 * M, -1), self.array(N, -1), self.array(N, 0))
+
+    def biased(self):
+        bias = self.array([0.1, 0.2, 0.3], 0)
+        return mf.Softmax(self.array(0.1 * M, -1), self.array(N, -1), self.array(N, 0), query_bias=bias, key_bias=bias)
+
     def sinkhorn(self):
         return mf.Sinkhorn(self.array(0.1 * M, -1), self.array(N, -1), self.array(N, 0), eps=1.0)
 
@@ -172,17 +179,27 @@ CASES = {
     ),
     "support_bound": (lambda u: [(1, mf.support_bound(u.softmax(), u.cloud(), 0.5))], FULL),
     "lipschitz_constants": (
-        lambda u: [(0, list(mf.lipschitz_constants(u.softmax(), u.array(0.5))))],
-        SQUARES,
+        lambda u: [
+            (0, [c for c in mf.lipschitz_constants(field, u.array(0.5)) if c is not None])
+            for field in (u.softmax(), u.sinkhorn(), u.l2(), u.biased())
+        ],
+        FULL,
     ),
     "stability_bound": (
         lambda u: [
             (0, (bound := mf.stability_bound(u.softmax(), u.cloud(0.1 * Y), u.cloud(0.2 * Y), 0.1)).exponent),
             (1, bound.radius),
         ],
-        SQUARES,
+        FULL,
     ),
-    "euler_bound": (lambda u: [(1, mf.euler_bound(u.softmax(), u.cloud(0.1 * Y), 4, 0.1))], SQUARES),
+    "euler_bound": (lambda u: [(1, mf.euler_bound(u.softmax(), u.cloud(0.1 * Y), 4, 0.1))], FULL),
+    "hardmax": (
+        lambda u: [
+            (1, mf.velocity(field := mf.Hardmax(*(u.array(np.eye(3), 0),) * 3), u.cloud())),
+            (0, field.matrix(u.cloud())),
+        ],
+        FULL,
+    ),
     "trace_bound": (lambda u: [(2, mf.trace_bound(u.sinkhorn(), u.array(2.0, 2), 0.5))], SQUARES),
     "attention_summary": (attention, SQUARES),
     "ot_energy": (
@@ -484,3 +501,39 @@ def test_the_covariance_has_a_derivative_by_a_weight_of_zero():
     near = jax.grad(trace)(jnp.asarray([0.5, 0.5 - 1e-9, 1e-9]))
     np.testing.assert_allclose(found - found[0], near - near[0], rtol=1e-6, atol=1e-6)
     assert float(found[2] - found[0]) == pytest.approx(45.25 - 0.25)
+
+
+@pytest.mark.parametrize("dtype, far", [("float32", 1e20), ("float32", 3e38), ("float64", 1e300), ("float64", 1.7e308)])
+@pytest.mark.parametrize("size", [1.0, 1e-10, 1e10])
+def test_a_token_without_weight_has_no_say_in_the_units(dtype, far, size):
+    points = np.array([[1, 0], [1, 0], [-1, 0], [0, 1], [0, -1]]) * size
+    points[0, 0] = far
+    tokens = mf.PointCloud(points.astype(dtype), np.array([0, 0.25, 0.25, 0.25, 0.25], dtype))
+    np.testing.assert_allclose(np.asarray(tokens.covariance, float) / size**2, 0.5 * np.eye(2), rtol=1e-6, atol=0)
+    assert float(mf.effective_rank(tokens)) == pytest.approx(2)
+    slope = jax.grad(lambda weights: jnp.trace(mf.PointCloud.unchecked(tokens.points, weights, None).covariance))(
+        tokens.weights
+    )
+    np.testing.assert_allclose(np.asarray(slope, float)[1:] / size**2, 1, rtol=1e-6)
+
+
+def test_coordinates_of_different_sizes():
+    """Each has its own units: the square of one is in the range also where that of another is not."""
+    exact = np.array([[2.0, -1.0], [-1.0, 2.0]]) / 9
+    for large, small in ((1e300, 1.0), (1e150, 1e-150), (1.0, 1e-150), (1e-300, 0.0)):
+        found = np.asarray(mf.PointCloud([[large, 0.0], [0.0, small], [0.0, 0.0]]).covariance)
+        np.testing.assert_allclose(found[1], [exact[0, 1] * large * small, exact[1, 1] * small**2], rtol=1e-14)
+        law = mf.Gaussian(np.zeros(2), factor=[[large, 0.0], [0.5 * small, small]]).covariance
+        np.testing.assert_allclose([law[0, 1], law[1, 1]], [0.5 * large * small, 1.25 * small**2], rtol=1e-14)
+    mixed = mf.gaussian_mixture([[1e300, 0.0], [1e300, 2.0]], np.diag([1e300, 1.0]))
+    np.testing.assert_allclose(mixed.covariance, [[1e300, 0], [0, 2]], rtol=1e-14)
+    box = mf.uniform_cube(2, [0.0, 0.0], [1e300, 1.0])
+    np.testing.assert_allclose(np.asarray(box.covariance)[1], [0, 1 / 12], rtol=1e-14)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-30, 1e300])
+def test_a_coordinate_that_is_constant_has_no_units(size):
+    points = np.array([[1.0, 0, 5.0], [-1, 0, 5], [0, 1, 5], [0, -1, 5]]) * [size, size, 1.0]
+    for mu in (mf.PointCloud(points), mf.Gaussian(np.zeros(3), factor=np.diag([size, size, 0.0]))):
+        assert float(mf.effective_rank(mu)) == pytest.approx(2)
+        np.testing.assert_allclose(np.diag(mf.to_gaussian(mu).factor)[2], 0)

@@ -6,6 +6,7 @@ All checks of *values* are skipped for traced arrays: they belong to the host, b
 import difflib
 import functools
 import inspect
+import math
 import os
 import time
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._reading import Unreadable, read
+from ._reading import EXACT, Unreadable, read, whole_numbers
 from ._types import as_array, default_float, is_traced
 
 
@@ -69,6 +70,8 @@ def to_array(value: Any, name: str, kind: str = "an array of real numbers") -> A
         refuse(f"{name} must be numeric", got=repr(value), expected=kind, remedy=remedy)
     try:
         array = read(value)
+        if jnp.issubdtype(array.dtype, jnp.integer):
+            whole_numbers(array, default_float())
     except Unreadable as error:
         refuse(f"{name} {error.wrong}", got=error.got, expected=kind, remedy=(error.remedy or remedy).format(name=name))
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
@@ -170,7 +173,7 @@ def scalar(value: Any, name: str) -> Array:
 
 def number(value: Any, name: str) -> Any:
     """A finite number for use on the host: one of Python's becomes an array of NumPy, which costs next to nothing."""
-    if type(value) in (int, float) and np.isfinite(value):
+    if (type(value) is float and math.isfinite(value)) or (type(value) is int and value.bit_length() < EXACT):
         return np.asarray(value, default_float())
     return scalar(value, name)
 

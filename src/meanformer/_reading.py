@@ -1,9 +1,10 @@
 """Reading arrays: what comes from outside as one array of numbers, or in words why it is none.
 
-Values are read exactly, or not at all. Arrays of the other byte order are turned round. Masked arrays are read if no
-entry is masked: what is hidden is not data. Not read are: numbers of extended precision (`np.longdouble`), since JAX
-has none and would drop digits; those of half precision, since spectra and errors need more digits (`.astype` converts
-both); records, objects, text and dates, and truth values among numbers.
+Values are read exactly, or not at all: whole numbers too, if they are floating-point numbers. Arrays of the other byte
+order are turned round. Masked arrays are read if no entry is masked: what is hidden is not data. Not read are: numbers
+of extended precision (`np.longdouble`), since JAX has none and would drop digits; those of half precision, since
+spectra and errors need more digits (`.astype` converts both); records, objects, text and dates, and truth values among
+numbers.
 """
 
 from typing import Any
@@ -16,6 +17,7 @@ from jax.core import Tracer
 # Arrays of NumPy have at most so many axes.
 MOST_AXES = 64
 CONTENTS = {"U": "text", "S": "text", "T": "text", "M": "dates", "m": "durations", "V": "records"}
+EXACT = 53  # whole numbers of so many bits are floats
 LONG = np.dtype(np.longdouble).itemsize > 8  # on some machines it is a double
 
 
@@ -38,10 +40,29 @@ def read(value: Any) -> Any:
         array = np.asarray(value)
     except Exception as error:
         if isinstance(value, (list, tuple)) and isinstance(error, ValueError):
-            raise Unreadable(f"a {_name(value)} with rows of different lengths") from None
-        raise Unreadable(f"a {_name(value)} that gives no array: {type(error).__name__}: {error}") from None
+            raise Unreadable(f"{_a(value)} with rows of different lengths") from None
+        raise Unreadable(f"{_a(value)} that gives no array: {type(error).__name__}: {error}") from None
     array = _readable(array, value)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def whole_numbers(array: Any, dtype: Any) -> None:
+    """Refuse whole numbers that are none of the floating-point numbers of `dtype`; traced ones are not known."""
+    most = 2 ** (jnp.finfo(dtype).nmant + 1)
+    if array.size == 0 or isinstance(array, Tracer) or jnp.iinfo(array.dtype).max <= most:
+        return
+    values = np.asarray(array)
+    if -most <= values.min() and values.max() <= most:
+        return
+    with np.errstate(invalid="ignore"):
+        rounded = values.astype(dtype)
+    inexact = [int(v) for v, r in zip(values.flat, rounded.flat, strict=True) if int(v) != int(r)]
+    if inexact:
+        raise Unreadable(
+            f"{inexact[0]}, which {np.dtype(dtype).name} does not hold",
+            "must be numbers that can be held exactly",
+            "convert {name}, which rounds it: np.asarray({name}).astype(float)",
+        )
 
 
 def _readable(array: Any, value: Any) -> Any:
@@ -50,7 +71,7 @@ def _readable(array: Any, value: Any) -> Any:
     if isinstance(array, jax.Array) and jnp.issubdtype(dtype, jax.dtypes.extended):
         raise Unreadable("random keys")
     if dtype.kind in CONTENTS and not _of_numbers(dtype):
-        raise Unreadable(f"a {_name(value)} of {CONTENTS[dtype.kind]}")
+        raise Unreadable(f"{_a(value)} of {CONTENTS[dtype.kind]}")
     if dtype.kind == "O":
         raise Unreadable(_described(array, value))
     if LONG and dtype.itemsize > 8 * (1 + (dtype.kind == "c")):
@@ -72,34 +93,44 @@ def _described(objects: Any, value: Any) -> str:
     if isinstance(value, int):
         return "a whole number beyond 64 bits"
     return (
-        f"a {_name(value)} of objects of type {_name(objects.flat[0])}"
-        if objects.size and objects.ndim
-        else f"a {_name(value)}"
+        f"{_a(value)} of objects of type {_name(objects.flat[0])}" if objects.size and objects.ndim else f"{_a(value)}"
     )
 
 
 def _walk(part: Any, value: Any, axes: int) -> bool:
-    """Whether a nested list holds traced numbers; refused if something in it is masked, or a truth value."""
+    """Whether a nested list holds traced numbers; refused if something in it is masked, of less precision than an
+    array may have, a whole number that no float is, or a truth value.
+    """
     traced, truths = False, 0
     for entry in part:
         if isinstance(entry, (list, tuple)):
             if axes == 1:
-                raise Unreadable(f"a {_name(value)} that is nested more than {MOST_AXES} deep")
+                raise Unreadable(f"{_a(value)} that is nested more than {MOST_AXES} deep")
             traced |= _walk(entry, value, axes - 1)
         else:
             traced |= isinstance(entry, Tracer)
             truths += isinstance(entry, (bool, np.bool_))
             _refuse_masked(entry, value)
+            if type(entry) is int and entry.bit_length() > EXACT and entry.bit_length() < 64:
+                whole_numbers(np.asarray(entry), float)
+            elif isinstance(entry, (np.ndarray, np.generic, jax.Array)) and entry.dtype.itemsize < 4:
+                _readable(entry, value)
     if 0 < truths < len(part):
-        raise Unreadable(f"a {_name(value)} with truth values among numbers", "must be numbers, not truth values")
+        raise Unreadable(f"{_a(value)} with truth values among numbers", "must be numbers, not truth values")
     return traced
 
 
 def _refuse_masked(entry: Any, value: Any) -> None:
     if isinstance(entry, np.ma.MaskedArray) and np.ma.is_masked(entry):
-        got, wrong = f"a {_name(value)} with masked entries", "must not be masked"
+        got, wrong = f"{_a(value)} with masked entries", "must not be masked"
         raise Unreadable(got, wrong, "drop the masked rows, or fill them: {name}.filled(0.0)")
 
 
 def _name(value: Any) -> str:
     return type(value).__name__
+
+
+def _a(value: Any) -> str:
+    """The name of a type with its article."""
+    name = _name(value)
+    return f"an {name}" if name.lower().startswith((*"aeiou", "nd")) else f"a {name}"  # an n-d array

@@ -5,6 +5,7 @@ or a rank is neither. All take arrays of NumPy and of JAX, can be traced, and ha
 power of two is locally constant.
 """
 
+import math
 from typing import Any
 
 import jax
@@ -46,11 +47,41 @@ def square(small: Any, unit: Any) -> Any:
     return small * unit * unit
 
 
-def gram(factor: Any) -> tuple[Any, Any]:
-    """(C, u) with `square(C, u)` = L L^T for L = `factor`, of shape `(*batch, d, r)`; u has shape `(*batch, 1, 1)`."""
-    u = unit(factor, (-2, -1))
+def times(*factors: Any) -> Any:
+    """The product of numbers, one or more of JAX: within the range where it is, though products of some of them may not
+    be.
+    """
+    units = [unit(factor) for factor in factors]
+    mantissa = math.prod(factor / u for factor, u in zip(factors, units, strict=True))
+    return jnp.ldexp(mantissa, sum(jnp.frexp(u)[1] - 1 for u in units))
+
+
+def product(small: Any, units: Any) -> Any:
+    """U C U for C = `small`, of shape `(*batch, d, d)`, and U the diagonal of `units`, of shape `(*batch, d, 1)`:
+    by the larger of two units first, so that what is within the range stays there.
+    """
+    xp, across = _numpy_of(units), units.swapaxes(-1, -2)
+    return small * xp.maximum(units, across) * xp.minimum(units, across)
+
+
+def common(small: Any, units: Any) -> tuple[Any, Any]:
+    """(C, u) with `square(C, u)` = `product(small, units)`: one power of two for all, u of shape `(*batch, 1, 1)`."""
+    xp = _numpy_of(units)
+    some = xp.diagonal(small, axis1=-2, axis2=-1)[..., None] != 0  # a row of zeros has no unit
+    largest = unit(xp.where(some, units, 0), (-2, -1))
+    return product(small, xp.where(some, units / largest, 1)), largest
+
+
+def gram_by_rows(factor: Any) -> tuple[Any, Any]:
+    """(C, u) with `product(C, u)` = L L^T for L = `factor`, of shape `(*batch, d, r)`: a power of two for each row."""
+    u = unit(factor, -1)
     scaled = factor / u
     return _numpy_of(factor).einsum("...ir,...jr->...ij", scaled, scaled), u
+
+
+def gram(factor: Any) -> tuple[Any, Any]:
+    """(C, u) with `square(C, u)` = L L^T for L = `factor`, of shape `(*batch, d, r)`; u has shape `(*batch, 1, 1)`."""
+    return common(*gram_by_rows(factor))
 
 
 def root(array: Any, axis: int | tuple[int, ...] | None = None) -> Any:

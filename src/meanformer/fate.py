@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._indexing import member
 from .display.card import BAD, GOOD, OPEN, Html, array, card, number, shown, status
 from .display.drawing import bars
 
@@ -142,6 +143,7 @@ class Fates:
         return len(self.code)
 
     def __getitem__(self, index: int) -> Fate:
+        index = member(index, len(self))
         converged = self.code[index] == FateKind.CONVERGED
         return Fate(
             kind=FateKind(self.code[index]).name,

@@ -199,8 +199,11 @@ def test_many_fates_in_words():
     assert first.kind == "BLEW_UP" and first.rank is None and first.limit is None and "t* = 0.5" in str(first)
     assert last.rank == 2 and first.law is None
     np.testing.assert_allclose(last.limit, np.eye(2), atol=1e-14)
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="index 3 for a batch of 3"):
         fates[3]
+    for index in (True, 1.0, slice(2), None):
+        with pytest.raises(mf.InputError, match="a whole number"):
+            fates[index]
     data = fates.to_xarray()
     assert data["kind"].values.tolist() == fates.kind.tolist() and data["limit"].dims[0] == "run"
     np.testing.assert_array_equal(data["time"].values, fates.time)

@@ -151,6 +151,48 @@ def test_printing():
     assert "\n" not in repr(jax.tree.map(lambda _: None, tilted))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("small", [1e-7, 1e-16, 1e-30])
+def test_small_variances_beside_large_ones_are_kept(dtype, small):
+    correlation = np.array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.2], [0.0, 0.2, 1.0]])
+    for correlated in (np.eye(3), correlation):
+        deviations = np.sqrt([1.0, small, 3.0])
+        cov = (correlated * np.outer(deviations, deviations)).astype(dtype)
+        for make in (lambda c: mf.Gaussian(np.zeros(3, dtype), cov=c).covariance, mf.effective_rank):
+            np.testing.assert_allclose(jax.jit(make)(cov), make(cov), rtol=1e-5)
+        found = mf.Gaussian(np.zeros(3, dtype), cov=cov).covariance
+        np.testing.assert_allclose(found, cov, rtol=1e-6 if dtype == "float32" else 1e-14, atol=0)
+    # A direction without variance is still found, also between coordinates of different sizes.
+    line = np.array([[1.0], [small], [2.0]], dtype)
+    made = mf.Gaussian(np.zeros(3, dtype), cov=line @ line.T)
+    assert (np.abs(np.asarray(made.factor)).max(axis=0) > 0).sum() == 1
+
+
+def test_rounding_is_not_taken_for_a_variance():
+    """Where the small entries are no covariance they are rounding: the large ones do not change."""
+    for noise in ([[1.0, 1e-16], [1e-16, 1e-34]], [[1.0, 3.8e-9], [3.8e-9, 1e-17]], [[1.0, 0.0], [0.0, -1e-17]]):
+        np.testing.assert_allclose(mf.Gaussian(np.zeros(2), cov=noise).covariance, noise, rtol=1e-14, atol=1e-16)
+    far = np.array([[1e308, 1e299, 0], [1e299, 1e-300, 1e299], [0, 1e299, 1e-300]])
+    assert float(mf.Gaussian(np.zeros(3), cov=far).covariance[0, 0]) == pytest.approx(1e308)
+
+
+SEMI_DEFINITE = [np.diag([1.0, 0.0]), np.ones((2, 2)), np.zeros((2, 2)), np.diag([0.0, 1e-300])]
+
+
+@pytest.mark.parametrize("cov", SEMI_DEFINITE, ids=["axis", "line", "point", "tiny"])
+def test_a_singular_covariance_that_is_traced(cov):
+    def covariance(cov):
+        return mf.Gaussian(jnp.zeros(2), cov=cov).covariance
+
+    np.testing.assert_allclose(jax.jit(covariance)(cov), cov, rtol=1e-14)
+    batch = jax.jit(jax.vmap(covariance))(np.stack([cov, np.eye(2), -np.eye(2)]))
+    np.testing.assert_allclose(batch, np.stack([cov, np.eye(2), np.full((2, 2), np.nan)]), rtol=1e-14)
+    # There it has no derivative, which is not a number; elsewhere it has.
+    slopes = jax.vmap(jax.grad(lambda c: jnp.trace(covariance(c))))(np.stack([cov, np.eye(2)]))
+    assert np.isnan(slopes[0]).any()
+    np.testing.assert_allclose(slopes[1], np.eye(2), atol=1e-15)
+
+
 BAD_CALLS = [
     (lambda: mf.Gaussian(1.0, cov=1.0), ("mean must be a vector", "()")),
     (lambda: mf.Gaussian(np.zeros((4, 2)), cov=np.eye(2)), ("cov must match", "(4, 2)", "(4, 2, 2)", "leading axes")),

@@ -2,8 +2,10 @@
 
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._scale import unit
 from .._types import Queries
 from ..measures.cloud import PointCloud
 from ..reduce.exact import ArgmaxAverage, dot, fold_tokens
@@ -37,5 +39,9 @@ class Hardmax(AbstractAttention):
         self.maps = Projections(Q, K, V, query_bias, key_bias, value_bias)
 
     def mix(self, mu: PointCloud, x: Queries, values: Float[Array, "n v"], view: View) -> Float[Array, "m v"]:
-        tokens = summed_tokens(mu, self.maps.keys(mu.points), values)
-        return fold_tokens(ArgmaxAverage(), dot, self.maps.queries(x), tokens, view.query_positions(mu))
+        # The maximum is at the same tokens in all units; their powers of two keep products within the range.
+        queries, keys = self.features(x, mu.points)
+        queries = queries / unit(queries, -1)
+        keys = keys / unit(jnp.where(mu.visible[:, None], keys, 0))
+        tokens = summed_tokens(mu, keys, values)
+        return fold_tokens(ArgmaxAverage(), dot, queries, tokens, view.query_positions(mu))

@@ -74,7 +74,7 @@ class L2(AbstractTempered):
         gap = query if key is None else -key if query is None else query - key
         norm = spectral(self.K) / unit
         D = (spectral(self.Q) / unit + norm) * radius + length(gap, s.v.dtype) / unit
-        return Lipschitz(2 * s.v * s.a * radius**2, s.v * (1 + 4 * norm * D * radius) * jnp.exp(D**2))
+        return Lipschitz(2 * s.v * s.quadratic, s.v * (1 + 4 * norm * D * radius) * jnp.exp(D**2))
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$\bar y(x)=m+H(\hat q(x)-\hat k(m))$ with $H=2\Sigma\hat K^\top(I+2\hat K\Sigma\hat K^\top)^{-1}$; a hat

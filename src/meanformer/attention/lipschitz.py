@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._scale import norm, times, unit
 from .._types import Matrix, Scalar, Vector
 from .view import act
 
@@ -38,15 +39,16 @@ class Lipschitz(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    r"""The parts of an attention on the ball of radius R, for logits $(Qx+b_q)\cdot(Ky+b_k)$ times `unit`.
+    r"""The parts of an attention on the ball of radius R, for logits $(Qx+b_q)\cdot(Ky+b_k)$ over the temperature.
 
     - `v`: $\|WV\|$, and `values`: a bound on $|W(Vy+b_v)|$;
-    - `a`: $\|A\|$; `in_x`, `in_y`: bounds on the gradients of the logit in $x$ and $y$; `logit`: on its size.
+    - `quadratic`: $\|A\|R^2$; `in_x`, `in_y`: bounds on the gradients of the logit in $x$ and $y$; `logit`: on its
+      size. $\|A\|$ itself may be beyond the range.
     """
 
     v: Scalar
     values: Scalar
-    a: Scalar
+    quadratic: Scalar
     in_x: Scalar
     in_y: Scalar
     logit: Scalar
@@ -59,24 +61,27 @@ def spectral(M: Matrix) -> Scalar:
 
 def length(vector: Vector | None, dtype: Any) -> Scalar:
     """The length of a bias, 0 without one."""
-    return jnp.zeros((), dtype) if vector is None else jnp.linalg.norm(vector)
+    return jnp.zeros((), dtype) if vector is None else norm(vector)
 
 
-def sizes(maps: "Projections", unit: Scalar, left: Array, radius: Scalar) -> Sizes:
+def sizes(maps: "Projections", inverse_temperature: Scalar, left: Array, radius: Scalar) -> Sizes:
     """How large the parts of an attention are on the ball of `radius`, after `left`."""
     dtype = maps.V.dtype
     v = spectral(act(left, maps.V.T).T)
     offset = None if maps.value_bias is None else act(left, maps.value_bias[None])[0]
-    a = unit * spectral(maps.K.T @ maps.Q)
+    of_q, of_k = unit(maps.Q), unit(maps.K)
+    Q, K = maps.Q / of_q, maps.K / of_k
+    a = (inverse_temperature, spectral(K.T @ Q), of_q, of_k)  # the factors of |A|
     key, query = maps.key_bias, maps.query_bias
-    from_key = unit * length(None if key is None else maps.Q.T @ key, dtype)
-    from_query = unit * length(None if query is None else maps.K.T @ query, dtype)
-    rest = unit * jnp.abs(key @ query) if key is not None and query is not None else jnp.zeros((), dtype)
+    from_key = times(inverse_temperature, length(None if key is None else Q.T @ key, dtype), of_q)
+    from_query = times(inverse_temperature, length(None if query is None else K.T @ query, dtype), of_k)
+    rest = jnp.abs(key @ query) if key is not None and query is not None else jnp.zeros((), dtype)
+    quadratic = times(*a, radius, radius)
     return Sizes(
         v=v,
         values=v * radius + length(offset, dtype),
-        a=a,
-        in_x=a * radius + from_key,
-        in_y=a * radius + from_query,
-        logit=a * radius**2 + (from_key + from_query) * radius + rest,
+        quadratic=quadratic,
+        in_x=times(*a, radius) + from_key,
+        in_y=times(*a, radius) + from_query,
+        logit=quadratic + (from_key + from_query) * radius + inverse_temperature * rest,
     )

@@ -53,7 +53,7 @@ class Softmax(AbstractTempered):
         """
         s = sizes(self.maps, 1 / self.tau, left, radius)
         reach = 2 * s.in_y * radius
-        return Lipschitz(s.v * s.a * radius**2, s.v * (1 + reach) * jnp.exp(reach))
+        return Lipschitz(s.v * s.quadratic, s.v * (1 + reach) * jnp.exp(reach))
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$\bar y(x)=m+\Sigma K^\top(Qx+b_q)/\tau$."""

@@ -1,5 +1,6 @@
 """What `flow` is asked to do, checked before any computing."""
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -124,7 +125,7 @@ def known_span(t0: Scalar, t1: Scalar) -> None:
 
 
 def _checked_end(t1: Any, measure: Any) -> Scalar:
-    if type(t1) in (int, float) and np.isfinite(t1):
+    if type(t1) is int or (type(t1) is float and math.isfinite(t1)):
         return checks.number(t1, "t1")
     array = checks.to_array(t1, "t1", "a number")
     if array.ndim == 0 and checks.known(array) and float(array) == np.inf:

@@ -10,8 +10,9 @@ from jaxtyping import Array, Bool, Float
 
 from .. import _checks as checks
 from .. import _draws as draws
+from .._indexing import checked_index
 from .._programs.call import program
-from .._scale import norm, square, unit
+from .._scale import common, norm, product, unit
 from .._types import Key, Points, Weights, cast, common_dtype
 from .._warm import Module, assembled
 from ..display.card import shown
@@ -218,6 +219,7 @@ class PointCloud(Module):
                 expected="a batch of clouds with a leading axis",
                 remedy="index its points: mu.points[i]",
             )
+        index = checked_index(index, self.points.shape[:-2])
         return jax.tree.map(lambda a: a[index], self)
 
     _repr_html_ = shown(cloud_card)
@@ -228,24 +230,37 @@ def _mean(mu: PointCloud) -> Array:
     return jnp.einsum("...n,...nd->...d", mu.weights, mu.points)
 
 
+def _over_units(values: Array, some: Array, counts: Any) -> tuple[Array, Array, Array]:
+    """Each coordinate over its power of two, which values, those that count, and the powers, of shape `(*batch, 1, d)`.
+
+    A token without weight may be anywhere, also nowhere, and has no say in the units; but its weight may be asked for a
+    derivative. It counts as long as its square is a number.
+    """
+    units = unit(jnp.where(some, values, 0), -2)
+    far = 2.0 ** (jnp.finfo(values.dtype).maxexp // 2 - 2)
+    counts &= some | (jnp.abs(values) / far < units)
+    return jnp.where(counts, values, 0) / units, counts, units
+
+
+def _by_coordinates(mu: PointCloud) -> tuple[Array, Array]:
+    """(C, u) with `product(C, u)` the covariance, u of shape `(*batch, d, 1)`."""
+    some = (mu.weights != 0)[..., None]
+    points, counts, large = _over_units(mu.points, some, True)
+    mean = jnp.einsum("...n,...nd->...d", mu.weights, points)
+    centred, _, small = _over_units(points - mean[..., None, :], some, counts)
+    covariance = jnp.einsum("...n,...ni,...nj->...ij", mu.weights, centred, centred)
+    return covariance, (large * small).swapaxes(-1, -2)
+
+
 @program(inline=True)
 def scaled_covariance(mu: PointCloud) -> tuple[Array, Array]:
     """The covariance over the square of a power of two, and that power: any covariance, whatever its size."""
-    # A token without weight may be anywhere, also nowhere; but its weight may be asked for a derivative.
-    weights, counts = mu.weights, (mu.weights != 0)[..., None] | jnp.isfinite(mu.points)
-    points = jnp.where(counts, mu.points, 0)
-    large = unit(jnp.where((weights != 0)[..., None], points, 0), (-2, -1))
-    points = points / large
-    mean = jnp.einsum("...n,...nd->...d", weights, points)
-    centred = jnp.where(counts, points - mean[..., None, :], 0)
-    small = unit(centred, (-2, -1))
-    centred = centred / small
-    return jnp.einsum("...n,...ni,...nj->...ij", weights, centred, centred), large * small
+    return common(*_by_coordinates(mu))
 
 
 @program(inline=True)
 def _covariance(mu: PointCloud) -> Array:
-    return square(*scaled_covariance(mu))
+    return product(*_by_coordinates(mu))
 
 
 @program(inline=True)

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
+from .._indexing import checked_index
 from .._types import cast, common_dtype
 from .._warm import Module
 from ..display.card import shown
@@ -192,7 +193,7 @@ class Density(Module):
                 expected="densities with a leading axis, as in run.states",
                 remedy="index its values: rho.values[i]",
             )
-        return with_masses(self, self.masses[index])
+        return with_masses(self, self.masses[checked_index(index, self._batch)])
 
     def __repr__(self) -> str:
         if not all(isinstance(a, (jax.Array, np.ndarray)) for a in (self.masses, self.low, self.high)):

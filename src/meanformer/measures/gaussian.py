@@ -10,8 +10,9 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .. import _draws as draws
+from .._indexing import checked_index
 from .._programs.call import program
-from .._scale import gram, norm, root, square, unit
+from .._scale import common, gram, gram_by_rows, norm, product, root, unit
 from .._types import Key, as_array, cast, common_dtype
 from .._warm import Module
 from ..display.card import shown
@@ -20,43 +21,76 @@ from .cards import gaussian_card
 from .cloud import PointCloud
 
 
+def _check_covariance(cov: Array, rounding: float) -> None:
+    """Refuse what is not symmetric and positive semi-definite, but for `rounding` relative to its size."""
+    values = np.asarray(cov, np.float64)
+    rounding = rounding * np.abs(values).max(axis=(-1, -2))
+    asymmetry = np.abs(values - values.swapaxes(-1, -2)).max(axis=(-1, -2))
+    if (asymmetry > rounding).any():
+        checks.refuse(
+            "cov must be symmetric",
+            got=f"an asymmetry of {asymmetry.max():.3g}",
+            expected="cov == cov.T",
+            remedy="pass (cov + cov.T) / 2",
+        )
+    smallest = np.linalg.eigvalsh(values)[..., 0]
+    if (smallest < -rounding).any():
+        checks.refuse(
+            "cov must be positive semi-definite",
+            got=f"a smallest eigenvalue of {smallest.min():.3g}",
+            expected="eigenvalues >= 0",
+            remedy="a variance is not negative; a Gaussian also takes factor=L, and cov = L L^T is always legal",
+        )
+
+
 def _factor(cov: Array) -> Array:
-    """A square factor L of `cov = L L^T`, one per matrix; semi-definite is legal, indefinite is refused."""
-    size = cov.shape[-1]
-    definite = True
-    if checks.known(cov):
-        values = np.asarray(cov, np.float64)
-        asymmetry = np.abs(values - values.swapaxes(-1, -2)).max(axis=(-1, -2))
-        smallest = np.linalg.eigvalsh(values)[..., 0]
-        rounding = max(1e-8, 100 * float(jnp.finfo(cov.dtype).eps)) * np.abs(values).max(axis=(-1, -2))
-        if (asymmetry > rounding).any():
-            checks.refuse(
-                "cov must be symmetric",
-                got=f"an asymmetry of {asymmetry.max():.3g}",
-                expected="cov == cov.T",
-                remedy="pass (cov + cov.T) / 2",
-            )
-        if (smallest < -rounding).any():
-            checks.refuse(
-                "cov must be positive semi-definite",
-                got=f"a smallest eigenvalue of {smallest.min():.3g}",
-                expected="eigenvalues >= 0",
-                remedy="a variance is not negative; a Gaussian also takes factor=L, and cov = L L^T is always legal",
-            )
-        definite = bool((smallest > rounding).all())
-    # Not through eigh where it can be helped: its derivative is NaN for equal eigenvalues. Traced covariances are taken
-    # to be definite.
+    """A square factor L of `cov = L L^T`, one per matrix; semi-definite is legal, indefinite is refused, or NaN if
+    traced.
+    """
+    rounding = max(1e-8, 100 * float(jnp.finfo(cov.dtype).eps))
+    if not checks.known(cov):
+        size, units = root(cov, (-2, -1)), _deviations(cov)
+        # Not through eigh where it can be helped: its derivative is NaN for equal eigenvalues.
+        cholesky = jnp.linalg.cholesky(product(cov, 1 / units)) * units
+        singular = ~jnp.isfinite(cholesky).all(axis=(-2, -1), keepdims=True)
+        by_eigenvalues = jax.lax.stop_gradient(_by_eigenvalues(cov / size / size, rounding) * size)
+        return jnp.where(singular, by_eigenvalues, cholesky)
+    _check_covariance(cov, rounding)
+    units = _sound_units(np.asarray(cov))
+    small = product(np.asarray(cov), 1 / units)
+    if (np.linalg.eigvalsh(small)[..., 0] > rounding).all():
+        return as_array(np.linalg.cholesky(small) * units)
+    return as_array(_by_eigenvalues(small, rounding) * units)
+
+
+def _deviations(cov: Any) -> Any:
+    """The standard deviations as powers of two, of shape `(*batch, d, 1)`; the largest one where there is none."""
     xp = draws.numpy_of(cov)
-    cov = xp.asarray(cov)
-    size_of = root(cov, (-2, -1))
-    cov = cov / size_of / size_of
-    if definite:
-        return as_array(xp.linalg.cholesky(cov) * size_of)
+    variances = xp.diagonal(cov, axis1=-2, axis2=-1)[..., None]
+    return xp.where(variances > 0, root(xp.maximum(variances, 0), -1), root(cov, (-2, -1)))
+
+
+def _sound_units(cov: np.ndarray) -> np.ndarray:
+    """Units of the rows: deviations, so that small variances beside large ones are not taken for rounding; but one for
+    all where the matrix over them is not semi-definite, since there they are.
+    """
+    units = _deviations(cov)
+    with np.errstate(over="ignore"):
+        small = product(cov, 1 / units)
+    bounded = np.abs(small).max(axis=(-2, -1), keepdims=True) <= 4
+    smallest = np.linalg.eigvalsh(np.where(bounded, small, 0))[..., :1, None]
+    sound = bounded & (smallest >= -32 * cov.shape[-1] * np.finfo(cov.dtype).eps)
+    return np.where(sound, units, root(cov, (-2, -1)))
+
+
+def _by_eigenvalues(cov: Any, rounding: float) -> Any:
+    """A factor of a matrix of size about one that may be singular."""
+    xp = draws.numpy_of(cov)
     values, vectors = xp.linalg.eigh(cov)
-    # Round-off below zero is cut at round-off level: a singular covariance keeps its rank.
     scale = xp.abs(cov).max(axis=(-1, -2))[..., None]
-    values = xp.where(values > size * jnp.finfo(cov.dtype).eps * scale, values, 0)
-    return as_array(vectors * xp.sqrt(values)[..., None, :] * size_of)
+    # Round-off below zero is cut at round-off level: a singular covariance keeps its rank.
+    roots = xp.sqrt(xp.where(values > cov.shape[-1] * jnp.finfo(cov.dtype).eps * scale, values, 0))
+    return vectors * xp.where(values < -rounding * scale, np.nan, roots)[..., None, :]
 
 
 def _batched(value: Any, name: str, axes: int, check: Any) -> Array:
@@ -79,8 +113,10 @@ class Gaussian(Module):
 
     **Arguments:** `mean` of shape `(d,)`, and either `cov` of shape `(d, d)`, symmetric, which may be singular, or
     `factor` of shape `(d, r)`. The same leading axes on both make a batch of Gaussians, or one per time.
+    Derivatives by `cov` are numbers where it is definite; by `factor` everywhere.
 
-    **Raises:** `InputError` for a `cov` that is not symmetric, or has a negative eigenvalue.
+    **Raises:** `InputError` for a `cov` that is not symmetric, or has a negative eigenvalue; under `jit` its
+    Gaussian is not a number.
 
     ```python
     g = mf.Gaussian(mean=[1.0, 0.0], cov=[[2.0, 0.0], [0.0, 0.5]])
@@ -210,6 +246,7 @@ class Gaussian(Module):
                 expected="a batch of Gaussians with a leading axis",
                 remedy="index its mean or its covariance: g.mean[i]",
             )
+        index = checked_index(index, self.mean.shape[:-1])
         return jax.tree.map(lambda a: a[index], self)
 
     def __repr__(self) -> str:
@@ -254,7 +291,7 @@ def scaled_gram(factor: Array) -> tuple[Array, Array]:
 
 @program(inline=True)
 def _squared(factor: Array) -> Array:
-    return square(*gram(factor))
+    return product(*gram_by_rows(factor))
 
 
 class Mixture(Module):
@@ -277,15 +314,18 @@ class Mixture(Module):
     @property
     def covariance(self) -> Float[Array, "d d"]:
         r"""$\Sigma=\sum_c p_c(\Sigma_c+(m_c-m)(m_c-m)^\top)$."""
-        return square(*self.scaled_covariance())
+        return product(*self._by_coordinates())
 
     def scaled_covariance(self) -> tuple[Array, Array]:
         """The covariance over the square of a power of two, and that power."""
+        return common(*self._by_coordinates())
+
+    def _by_coordinates(self) -> tuple[Array, Array]:
         shift = jnp.stack([g.mean for g in self.components]) - self.mean[None]
         factors = jnp.concatenate([jnp.stack([g.factor for g in self.components]), shift[..., None]], axis=-1)
-        u = unit(factors)
+        u = unit(factors, (0, 2))
         factors = factors / u
-        return jnp.einsum("c,cir,cjr->ij", self.weights, factors, factors), u
+        return jnp.einsum("c,cir,cjr->ij", self.weights, factors, factors), u[0]
 
     def sample(self, n: int, *, key: Key) -> PointCloud:
         """`n` independent draws, with equal weights."""

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .. import _draws as draws
-from .._scale import gram, square
+from .._scale import gram_by_rows, product
 from .._types import Key, Scalar, cast, common_dtype
 from .._warm import Module
 from ..display.card import shown
@@ -38,7 +38,7 @@ class UniformBall(Module):
     @property
     def covariance(self) -> Float[Array, "d d"]:
         r"""$\frac{R^2}{d+2}I$."""
-        return square(*gram(self.factor))
+        return product(*gram_by_rows(self.factor))
 
     @property
     def factor(self) -> Float[Array, "d d"]:
@@ -72,7 +72,7 @@ class UniformCube(Module):
     @property
     def covariance(self) -> Float[Array, "d d"]:
         r"""$\mathrm{diag}\big((b_i-a_i)^2/12\big)$."""
-        return square(*gram(self.factor))
+        return product(*gram_by_rows(self.factor))
 
     @property
     def factor(self) -> Float[Array, "d d"]:
@@ -106,7 +106,7 @@ class UniformSphere(Module):
     @property
     def covariance(self) -> Float[Array, "d d"]:
         r"""$\frac{R^2}{d}I$."""
-        return square(*gram(self.factor))
+        return product(*gram_by_rows(self.factor))
 
     @property
     def factor(self) -> Float[Array, "d d"]:

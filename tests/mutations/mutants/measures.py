@@ -32,9 +32,8 @@ MUTANTS = [
     mutant(
         "covariance_in_given_units",
         "tokens are squared as they are: covariances of small tokens are 0, and their ranks are lost",
-        ("measures/cloud.py:scaled_covariance", replace("_a / small", "_a * 1", near="centred")),
-        ("measures/cloud.py:scaled_covariance", replace("_a / large", "_a * 1", near="points")),
-        ("measures/cloud.py:scaled_covariance", replace("large * small", "large / large")),
+        ("measures/cloud.py:_over_units", replace("_a / units", "_a * 1", near="counts")),
+        ("measures/cloud.py:_by_coordinates", replace("large * small", "large / large")),
         tests="tests/test_scale.py::test_numbers_follow_the_units",
     ),
     mutant(

@@ -114,10 +114,8 @@ def softmax_energy(A: Any, gaussian: Gaussian) -> Scalar:
     # Each row of L in its own unit, and A between them: what A does not see may be of any size.
     a, rows = unit(A), unit(L, 1)
     L, A = L / rows, A / a * rows
-    left = unit(A)
-    A = A / left * rows.T
-    right = unit(A)
-    total, scale = jnp.sum((L.T @ (A / right) @ L) ** 2) / 4, a * left * right
+    A, left = A / unit(A) * rows.T, unit(A)
+    total, scale = jnp.sum((L.T @ (A / unit(A)) @ L) ** 2) / 4, a * left * unit(A)
     return -jnp.where(total > 0, total * scale * scale, 0)
 
 

@@ -316,7 +316,7 @@ def matched_flow(
     """
     kind = checks.one_of(kind, "kind", KINDS)
     kernel = checks.one_of(kernel, "kernel", ("dot", "distance"))
-    if not isinstance(sign, (int, float, np.number)) or sign not in (1, -1):
+    if isinstance(sign, bool) or not isinstance(sign, (int, float, np.number)) or sign not in (1, -1):
         checks.refuse("sign must be 1 or -1", got=repr(sign), expected="Q = sign * K", remedy="sign=-1 means Q = -K")
     m, L = host.moments(gaussian)
     K, t = host.matrix(K, "K", m.shape[0]) / np.sqrt(host.temperature(tau, "tau")), host.times(t)

@@ -26,7 +26,7 @@ from .march import March, bounded_speed, leaves_of, mean_matters, needs_patience
 # so that a hard problem holds back nobody.
 BATCH, LOOKS, STEPS = 32, 2, 8
 WORKERS = 2
-BUDGET = 1000
+BUDGET = 1200
 # Small batches of nearby dimensions share their compiled programme: zero rows and columns change nothing. Compiling
 # takes as long as some hundred runs.
 SHARED_SIZES, SMALL_BATCH = (2, 5, 8), 500
@@ -48,7 +48,7 @@ def fates(
     - `fields`: one field for all; a list of fields of one kind and shape; or a batch of them, one field whose arrays
       have a leading axis, which is fastest to make: `jax.vmap(mf.Softmax)(Q, K, V)`.
     - `gaussians`: one for all, a list, or a batch: `mf.Gaussian(means, factor=factors)`, shapes `(n, d)`, `(n, d, r)`.
-    - `rtol`: the relative error allowed in a step. `max_steps`: how many steps to try before "UNDECIDED", 1000 by
+    - `rtol`: the relative error allowed in a step. `max_steps`: how many steps to try before "UNDECIDED", 1200 by
       default, in sixteens.
     - `progress`: a bar, if it takes long (default: on a terminal, in a notebook).
 

@@ -6,6 +6,12 @@ SPHERE = "tests/flows/test_sphere_flow.py"
 
 MUTANTS = [
     mutant(
+        "indices_clamped",
+        "a member beyond the end of a batch is the last one",
+        ("_indexing.py:member", replace("-size <= number < size", "True")),
+        tests="tests/measures/test_indexing.py",
+    ),
+    mutant(
         "resample_unweighted",
         "resampling ignores the weights",
         ("measures/cloud.py:PointCloud.resample", replace("self.weights", "jnp.full_like(self.weights, 1 / self.n)")),

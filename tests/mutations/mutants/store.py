@@ -4,6 +4,7 @@ from ..mutators import drop, mutant, replace
 
 JOURNAL = "tests/store/test_journal.py"
 FOLDER = "tests/store/test_folder.py"
+OWNERSHIP = "tests/store/test_ownership.py"
 CODEC = "tests/store/test_codec.py"
 INTERRUPT = f"{JOURNAL}::test_an_interrupt_in_the_middle_of_a_write_neither_loses_nor_doubles_rows"
 PROGRAMS = "tests/test_programs.py"
@@ -81,6 +82,36 @@ MUTANTS = [
         "nobody looks whether the folder still has its name",
         ("store/writer.py:Writer.check_there", replace("os.path.samestat(*_a)", "True")),
         tests=f"{FOLDER}::test_a_folder_that_is_moved_during_a_run",
+    ),
+    mutant(
+        "any_list_is_ours",
+        "a file of somebody else, called as our list is, is replaced",
+        ("store/writer.py:Writer._read_ledger", replace("Ledger(data).mark is None and not is_run", "False")),
+        tests=f"{OWNERSHIP}::test_a_file_of_somebody_else_under_our_names_is_not_touched",
+    ),
+    mutant(
+        "lost_is_free",
+        "a run without its run.json counts as an empty folder",
+        ("store/folder.py:RunFolder.has_lost_record", replace("any(*_a)", "False")),
+        tests=f"{OWNERSHIP}::test_a_run_that_has_lost_its_record_is_not_taken_for_a_free_folder",
+    ),
+    mutant(
+        "any_run_is_this_one",
+        "files of another run are believed",
+        ("store/ledger.py:Ledger.fits", replace("zlib.crc32(data) in _a", "True")),
+        tests=f"{OWNERSHIP}::test_files_of_another_run_are_told_apart",
+    ),
+    mutant(
+        "copies_are_parts",
+        "a copy of a case is removed with the run",
+        ("store/writer.py:Writer.parts", replace("found.place == _a", "True")),
+        tests=f"{OWNERSHIP}::test_copies_and_changed_files_are_not_removed",
+    ),
+    mutant(
+        "a_copy_is_the_run",
+        "parts are written into a copy of the run",
+        ("store/writer.py:Writer._make_part", replace("_a != inside.identity", "False")),
+        tests=f"{OWNERSHIP}::test_parts_are_not_made_in_a_copy",
     ),
     mutant(
         "bytes_not_flushed",

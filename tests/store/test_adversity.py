@@ -17,11 +17,6 @@ from meanformer.store.interruption import undisturbed
 from store.runs import bits, shrinking
 
 
-@pytest.fixture(scope="module")
-def whole():
-    return shrinking()
-
-
 @pytest.fixture
 def heeded():
     """Signals count, also in a suite that was started in the background and ignores some."""

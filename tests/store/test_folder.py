@@ -22,23 +22,6 @@ from meanformer.store.sealed import seal, unseal
 from store.runs import bits, rewrite, shrinking
 
 
-@pytest.fixture(scope="module")
-def whole():
-    return shrinking()
-
-
-@pytest.fixture
-def path(tmp_path):
-    """A finished run, as `meanformer run` leaves it."""
-    shrinking(mf.Journal(tmp_path / "run", every=0))
-    folder = RunFolder(tmp_path / "run")
-    folder.put("figures/paths.svg", b"<svg/>")
-    folder.put("results.json", {"status": "done", "numbers": {"radius": 1.25}})
-    with folder.watched():
-        folder.put_beside("report.html", b"<html>")
-    return tmp_path / "run"
-
-
 def names(path: Path) -> set[str]:
     return {p.relative_to(path).as_posix() for p in path.rglob("*") if not p.is_dir() or p.is_symlink()}
 

@@ -20,21 +20,6 @@ from report._folders import record, results
 from store.runs import bits, shrinking
 
 
-@pytest.fixture(scope="module")
-def whole():
-    return shrinking()
-
-
-@pytest.fixture
-def path(tmp_path):
-    """A finished run, as `meanformer run` leaves it."""
-    shrinking(mf.Journal(tmp_path / "run", every=0))
-    folder = RunFolder(tmp_path / "run")
-    folder.put("figures/paths.svg", b"<svg/>")
-    folder.put("results.json", {"status": "done", "numbers": {"radius": 1.25}})
-    return tmp_path / "run"
-
-
 @pytest.fixture
 def other(tmp_path):
     """The run of other tokens."""

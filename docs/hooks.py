@@ -162,7 +162,7 @@ def _link(found: re.Match[str], here: str, source: str) -> str:
 
 def commands() -> str:
     """The reference of the command line, from its own help."""
-    document = [sys.executable, "-m", "typer", "meanformer.cli", "utils", "docs", "--name", "meanformer"]
+    document = [sys.executable, "-m", "typer", "meanformer.cli.commands", "utils", "docs", "--name", "meanformer"]
     text = subprocess.run(document, capture_output=True, encoding="utf-8", check=True).stdout
     return text[text.index("\n## ") :]
 

@@ -133,4 +133,4 @@ def _name(value: Any) -> str:
 def _a(value: Any) -> str:
     """The name of a type with its article."""
     name = _name(value)
-    return f"an {name}" if name.lower().startswith((*"aeiou", "nd")) else f"a {name}"  # an n-d array
+    return f"an {name}" if name == "ndarray" or name.lower().startswith(tuple("aeiou")) else f"a {name}"

@@ -105,9 +105,17 @@ def test_what_is_ignored_stays_ignored(tmp_path, whole):
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("number", ["EIO", "ENOSPC", "EROFS"])
-@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
-@pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("call", "number", "stride"),
+    [
+        *[("write", "ENOSPC", 11), ("fsync", "EIO", 11), ("replace", "EROFS", 11)],
+        *[
+            pytest.param(call, number, 1, marks=pytest.mark.nightly)
+            for call in ("write", "fsync", "replace")
+            for number in ("EIO", "ENOSPC", "EROFS")
+        ],
+    ],
+)
 def test_a_disk_that_fails_in_the_middle(call, number, stride, tmp_path, whole, monkeypatch):
     """At each step, or some: words that say what is safe, and the next process goes on to the same bits."""
     words = {"EIO": "the disk reports an error", "ENOSPC": "the disk is full", "EROFS": "the disk is read-only"}[number]

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.nightly)])
 def test_killed_at_steps_of_the_writer(every):
     """Each of its kinds of step, the last of a segment, and every so many."""
     done = subprocess.run([sys.executable, str(HERE / "killed.py"), str(every)], capture_output=True, text=True)

@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the names of open folders")
-@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.nightly)])
 def test_the_power_may_fail_at_any_moment(every):
     paths = os.pathsep.join([str(HERE.parent), *sys.path])
     done = subprocess.run(

@@ -127,6 +127,59 @@ def test_a_removal_that_was_interrupted_leaves_a_free_folder(path, monkeypatch):
     shrinking(mf.Journal(path))
 
 
+def test_a_line_that_was_cut_off_does_not_blind_the_list(path):
+    """It goes before the next one is written: what has changed is still told apart."""
+    with (path / ledger.NAME).open("ab") as file:
+        file.write(b"0000 torn\0\0")
+    RunFolder(path).put("figures/new.svg", b"<svg/>")
+    assert not RunFolder(path).files.damaged
+    (path / "figures/paths.svg").write_text("my own notes")
+    with pytest.raises(mf.FolderError, match=r"changed since the run wrote it.*figures/paths\.svg"):
+        RunFolder(path).clear()
+
+
+def test_a_run_that_goes_on_after_a_removal_that_was_interrupted_is_a_run_again(path):
+    with (path / ledger.NAME).open("ab") as file:
+        file.write(ledger.line(ledger.CLEARING))
+    RunFolder(path).put("figures/new.svg", b"<svg/>")
+    (path / "run.json").unlink()
+    assert RunFolder(path).has_lost_record()
+
+
+def test_a_copy_of_a_case_that_is_mended_is_no_case(tmp_path):
+    cases = RunFolder(tmp_path / "run")
+    with cases.held():
+        cases.create({"kind": "cases", "cases": ["one"]}, {})
+        cases.part("cases", "one").create({"kind": "flow"}, {})
+    copy = RunFolder(shutil.copytree(cases.path / "cases/one", cases.path / "cases/backup"))
+    lines = (copy.path / ledger.NAME).read_bytes().splitlines(keepends=True)
+    (copy.path / ledger.NAME).write_bytes(lines[0] + b"".join(line for line in lines[1:] if b"segments" not in line))
+    assert copy.discard_damaged()
+    cases.clear()
+    assert copy.exists()
+
+
+def test_a_report_beside_a_run_leaves_the_list_of_its_holder(path, tmp_path):
+    """A copy by links is made while a run goes on, then a report: the run goes on in the same list."""
+    folder = RunFolder(path)
+    with folder.held():
+        os.link(path / ledger.NAME, tmp_path / "backup")
+        with RunFolder(path).watched() as seen:
+            seen.put_beside("report.html", b"<html>again")
+        folder.put("results.json", {"status": "done", "numbers": {}})
+    assert RunFolder(path).results is not None
+
+
+def test_results_that_nobody_listed_are_named_and_kept(path, other, tmp_path):
+    """In a run that has none: they are not ours to remove, and the command does not say the same again."""
+    shrinking(mf.Journal(tmp_path / "new"))
+    shutil.copy(other / "results.json", tmp_path / "new" / "results.json")
+    with pytest.raises(mf.FolderError, match="move it away"):
+        RunFolder(tmp_path / "new").discard_damaged()
+    (tmp_path / "new" / "results.json").unlink()
+    assert RunFolder(tmp_path / "new").discard_damaged() == []
+
+
 @pytest.mark.parametrize("name", ["run.json", "results.json", "segments"])
 def test_files_of_another_run_are_told_apart(name, path, other, whole):
     """Each is whole by itself, as after a copy to the wrong place."""

@@ -21,7 +21,7 @@ from ..store.folder import RunFolder
 from ..store.interruption import undisturbed
 from ..store.journal import EVERY, journal_in
 from ..store.table import add_rows, results_of
-from ..store.writer import Whole
+from ..store.writer import Parent
 from .build import build
 from .config import Experiment, from_settings
 from .numbers import numbers_of
@@ -106,22 +106,29 @@ def _results(
         return
     numbered = ((task, _values(axes, task)) for task in tasks)
     yield from in_pool(
-        _work, numbered, workers, _start, experiment.settings(), str(experiment.folder), str(folder.path), folder.whole
+        _work,
+        numbered,
+        workers,
+        _start,
+        experiment.settings(),
+        str(experiment.folder),
+        str(folder.path),
+        folder.as_parent,
     )
 
 
-_here: tuple[Experiment, Path, Whole]
+_here: tuple[Experiment, Path, Parent]
 
 
-def _start(settings: dict[str, Any], base: str, path: str, whole: Whole) -> None:
+def _start(settings: dict[str, Any], base: str, path: str, parent: Parent) -> None:
     """Give a process its experiment, and the folder of the sweep."""
     global _here
-    _here = from_settings(settings, "the sweep", Path(base)), Path(path), whole
+    _here = from_settings(settings, "the sweep", Path(base)), Path(path), parent
 
 
 def _work(task: int, values: dict[str, Any]) -> dict[str, Any]:
-    experiment, path, whole = _here
-    return _run_task(experiment, task, values, RunFolder(path / "tasks" / _name(task), inside=whole))
+    experiment, path, parent = _here
+    return _run_task(experiment, task, values, RunFolder(path / "tasks" / _name(task), inside=parent))
 
 
 def _run_task(experiment: Experiment, task: int, values: dict[str, Any], folder: RunFolder) -> dict[str, Any]:

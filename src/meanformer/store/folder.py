@@ -17,11 +17,11 @@ from .errors import FolderError, NotARun
 from .ledger import Ledger
 from .sealed import is_sealed, parse, seal, unseal
 from .shapes import check_shape
-from .writer import Whole, Writer, write_unlisted
+from .writer import Parent, Writer, check_there, write_unlisted
 
 FORMAT = 2
 READ = (1, FORMAT)
-# Files that are written once: a run has those whose sums are listed. (The manifest names each segment with its sum.)
+# A run has those whose sums it has listed, as its segments. (The manifest changes often, and names each with its sum.)
 TIED = ("run.json", "results.json")
 # What is written before run.json; whoever has more has lost it.
 BEGINNING = ("run.json", "manifest.json", "segments/000000/")
@@ -33,7 +33,7 @@ class RunFolder:
     **Arguments:** `path`; `inside`, for a part of another run, that run.
     """
 
-    def __init__(self, path: str | os.PathLike[str], inside: Whole | None = None):
+    def __init__(self, path: str | os.PathLike[str], inside: Parent | None = None):
         self.path, self.inside = _checked(path), inside
         self._writer: Writer | None = None
         self._holds = 0
@@ -106,21 +106,22 @@ class RunFolder:
         return [RunFolder(self.path / "cases" / name) for name in names]
 
     @property
-    def whole(self) -> Whole:
+    def as_parent(self) -> Parent:
         """This run, which is held, as its parts know it."""
         assert self._writer is not None
-        return self._writer.whole
+        return self._writer.as_parent
 
     def part(self, kind: str, name: str) -> "RunFolder":
         """The folder of a run that is a part of this one, of `kind` "cases" or "tasks". This one is held."""
-        return RunFolder(self.path / kind / name, inside=self.whole)
+        return RunFolder(self.path / kind / name, inside=self.as_parent)
 
     def has_lost_record(self) -> bool:
         """Whether there is a run here whose run.json is gone."""
         files = None if self.exists() else self.files
         if files is None or "run.json" not in files.names or files.clearing:
             return False
-        return any(not name.startswith(BEGINNING) and disk.names_file(self.path / name) for name in files.names)
+        some = any(not name.startswith(BEGINNING) and disk.names_file(self.path / name) for name in files.names)
+        return some and not self.exists()  # a run may have begun in between
 
     def _refuse_lost_record(self) -> NoReturn:
         raise FolderError(
@@ -290,9 +291,9 @@ class RunFolder:
     @contextlib.contextmanager
     def watched(self) -> Iterator["RunFolder"]:
         """A folder that is read, to write something beside the run: it goes into that very folder, or nowhere."""
-        with contextlib.ExitStack() as stack:
-            if self.path.is_dir():  # else reading will say what is wrong
-                self._seen = stack.enter_context(disk.held(self.path))
+        if not self.path.is_dir():
+            _ = self.record  # says what is wrong
+        with disk.held(self.path) as self._seen:
             try:
                 yield self
             finally:
@@ -304,7 +305,8 @@ class RunFolder:
         """
         assert self._seen is not None
         with disk.explained(self.path, "the run itself", again=f"write it again: meanformer report {self.path}"):
-            if self.exists() and self.files is None:  # of an earlier version, or lost: it stays so
+            if self.exists() and not self.lists_files():  # of an earlier version, or lost: it stays so
+                check_there(self.path, self._seen)
                 write_unlisted(self._seen, name, content)
                 return
             with contextlib.closing(Writer(self.path, beside=self._seen)) as writer:

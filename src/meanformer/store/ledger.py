@@ -49,8 +49,9 @@ class Ledger:
             self.names.setdefault(name, set()).add(crc32)
 
     def fits(self, name: str, data: bytes) -> bool:
-        """Whether a file with these bytes may be one that was listed."""
-        return self.damaged or zlib.crc32(data) in self.names.get(name, ())
+        """Whether a file with these bytes may be one that was listed; a damaged list may have lost its name."""
+        sums = self.names.get(name)
+        return self.damaged if sums is None else zlib.crc32(data) in sums
 
     def lines(self) -> Iterator[bytes]:
         """The file, line by line."""

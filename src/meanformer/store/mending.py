@@ -5,6 +5,7 @@ of them, and the list of files from both.
 """
 
 import contextlib
+import os
 from typing import Any
 
 from . import ledger
@@ -23,12 +24,18 @@ def mend(folder: RunFolder) -> list[str]:
             if part.exists():  # else it had not begun, and begins anew
                 words += [f"{part.path.name}: {word}" for word in part.discard_damaged()]
         there = _found_segments(folder)
-        writer.list_again(_names_of_segments(folder, there), complete=False)  # a copy may be newer than its list
+        damaged = writer.ledger.damaged
+        newer = writer.list_again(_names_of_segments(folder, there), complete=False)
+        if newer and not damaged:  # a copy that was made while the run went on
+            writer.list_again(["results.json"], complete=False)
+            writer.list_again(_names(folder), complete=False)
+            words.append(f"{ledger.NAME}, which was older than the segments")
         listed, whole = _segments(folder, there, words)
         if writer.ledger.damaged:
             writer.list_again([*_names(folder), *_names_of_segments(folder, listed)], complete=True)
             words.append(f"{ledger.NAME}, made again")
         if not _has_whole_results(folder):
+            _refuse_unlisted_results(folder, writer)
             words.append("results.json")
         if words:
             writer.remove("results.json")  # first: what is not whole is not done
@@ -60,6 +67,17 @@ def _has_whole_results(folder: RunFolder) -> bool:
     except FolderError:
         return False
     return True
+
+
+def _refuse_unlisted_results(folder: RunFolder, writer: Writer) -> None:
+    """It is not ours to remove."""
+    path = folder.path / "results.json"
+    if "results.json" not in writer.ledger.names and os.path.lexists(path):
+        raise FolderError(
+            f"{path} is in the way: it is not in the list of files that the run wrote",
+            safe="it is as it was, and so is the run",
+            remedy="move it away, then give the command again",
+        )
 
 
 def _is_whole(folder: RunFolder, number: int, listed: list[dict[str, Any]]) -> bool:

@@ -26,7 +26,7 @@ PATIENCE = 30.0
 MOST_NAMED = 1000
 
 
-class Whole(NamedTuple):
+class Parent(NamedTuple):
     """The run that another one is a part of: its mark, and the identity of its folder, which no copy has."""
 
     mark: str
@@ -41,8 +41,8 @@ class Writer:
     meanwhile.
     """
 
-    def __init__(self, path: Path, inside: Whole | None = None, beside: disk.At | None = None):
-        self.path = path
+    def __init__(self, path: Path, inside: Parent | None = None, beside: disk.At | None = None):
+        self.path, self.ledger = path, Ledger(b"")
         self._list: int | None = None  # the open list of files
         with contextlib.ExitStack() as stack:
             if beside is not None:
@@ -55,7 +55,7 @@ class Writer:
                     self._make_part(inside)
                 self.at = stack.enter_context(disk.held(path))
                 stack.enter_context(lock.locked(path, self.at, 0.0 if inside is None else PATIENCE))
-            self.ledger = self._read_ledger(None if inside is None else inside.mark)
+            self.ledger = self._read_ledger(None if inside is None else inside.mark, alone=beside is None)
             self._list = disk.open_to_append(ledger.NAME, self.at)
             self._open = stack.pop_all()
 
@@ -67,10 +67,10 @@ class Writer:
         self._open.close()
 
     @property
-    def whole(self) -> Whole:
+    def as_parent(self) -> Parent:
         """This run, as its parts know it."""
         found = os.fstat(self.at) if isinstance(self.at, int) else self.path.stat()
-        return Whole(str(self.ledger.mark), (found.st_dev, found.st_ino))
+        return Parent(str(self.ledger.mark), (found.st_dev, found.st_ino))
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, or replace it, at one stroke; its name has slashes between its parts."""
@@ -138,8 +138,8 @@ class Writer:
         for name in self.ledger.names:
             if not name.startswith("segments/") and not name.endswith(".json"):
                 *folders, last = name.split("/")
-                with contextlib.suppress(OSError), self._at(folders) as at:
-                    if disk.is_file(last, at) and not self.ledger.fits(name, disk.read(last, at)):
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._at(folders) as at:
+                    if disk.is_file(last, at) and not self.ledger.fits(name, disk.read(last, at, most=2**62)):
                         found.append(name)
         for part in self.parts():
             with contextlib.closing(Writer(part)) as writer:
@@ -148,52 +148,34 @@ class Writer:
 
     def leave(self) -> None:
         """Remove our own marks, and the folder itself if nothing else is in it."""
+        if self._list is not None:
+            os.close(self._list)
+            self._list = None
         for name in MARKS:
             disk.remove_file(name, self.at)
         with contextlib.suppress(OSError):
             self.path.rmdir()
 
-    def list_again(self, names: Sequence[str], complete: bool) -> None:
-        """Put names into the list that it has lost, with the sums of what is there now; `complete`: these are all."""
+    def list_again(self, names: Sequence[str], complete: bool) -> bool:
+        """Put names into the list that it has lost, with the sums of what is there now; `complete`: these are all.
+        Whether there were such names.
+        """
         missing = [name for name in names if name not in self.ledger.names]
         for name in missing:
             *folders, last = name.split("/")
             with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._at(folders) as at:
                 self.ledger.add(name, zlib.crc32(disk.read(last, at)))
-        if self.ledger.damaged or self.ledger.names.keys() & set(missing):
+        found = bool(self.ledger.names.keys() & set(missing))
+        if self.ledger.damaged or found:
             self.ledger.damaged &= not complete
             self.ledger = self._new_ledger(self.ledger.inside, self.ledger)
+        return found
 
     def check_there(self) -> None:
         """Refuse to go on if the folder has another name, or is gone."""
-        if not isinstance(self.at, int):
-            return  # Windows does not let anybody move it
-        mine = os.fstat(self.at)
-        with contextlib.suppress(OSError):
-            if os.path.samestat(self.path.stat(), mine):
-                return
-        if mine.st_nlink == 0:
-            raise FolderError(
-                f"{self.path} was removed while it was written to",
-                safe="nothing: what had been written is gone with the folder",
-                remedy="run again",
-            )
-        place = disk.name_now(self.at)
-        if place is not None and self._is_part():  # the whole was moved, and is what goes on
-            place = place.parents[1]
-        raise FolderError(
-            f"{self.path} was renamed while it was written to",
-            safe=f"all that was written before, in {place or 'its new place'}",
-            remedy=f"go on there: meanformer resume {place or 'FOLDER'}",
-        )
+        check_there(self.path, self.at)
 
-    def _is_part(self) -> bool:
-        try:
-            return Ledger(disk.first_line(ledger.NAME, self.at)).inside is not None
-        except OSError:
-            return False
-
-    def _make_part(self, inside: Whole) -> None:
+    def _make_part(self, inside: Parent) -> None:
         """The folder of a part, inside the run that it belongs to, and nowhere else: not in a copy of it either."""
         whole = self.path.parent.parent
         try:
@@ -212,7 +194,8 @@ class Writer:
             if folder.is_symlink():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
-    def _read_ledger(self, inside: str | None) -> Ledger:
+    def _read_ledger(self, inside: str | None, alone: bool) -> Ledger:
+        """The list, as it is; or a new one. Only who holds the folder `alone` mends it."""
         is_run = disk.exists("run.json", self.at)
         try:
             data = disk.read(ledger.NAME, self.at)
@@ -229,9 +212,12 @@ class Writer:
         if found.mark is None:
             found.damaged = is_run  # of an earlier version, or lost
             return self._new_ledger(inside, found)
-        if disk.links(ledger.NAME, self.at) > 1:  # a copy by links: the other one is to stay as it is
-            disk.write_file(ledger.NAME, data, self.at)
-        if not data.endswith(b"\n"):  # cut off by the end of a process: the next line is one of its own
+        # The end of a process may have cut off the last line, or a removal. A copy by links has this list, too.
+        ended, resumed = data.rpartition(b"\n")[0] + b"\n", found.clearing and is_run
+        if alone and (ended != data or resumed or disk.links(ledger.NAME, self.at) > 1):
+            found.clearing, found.incomplete = found.clearing and not is_run, found.damaged
+            disk.write_file(ledger.NAME, b"".join(found.lines()) if resumed else ended, self.at)
+        elif ended != data:
             with disk.appending(ledger.NAME, self.at) as descriptor:
                 disk.append(descriptor, b"\n")
         return found
@@ -240,7 +226,11 @@ class Writer:
         """A list with a new mark, and the names of one that has lost its own, or some of them."""
         found = Ledger(b"")
         found.mark, found.inside, found.damaged = secrets.token_hex(16), inside, False
-        found.place = None if inside is None else f"{self.path.parent.name}/{self.path.name}"
+        known = self.ledger if self.ledger.mark is not None else before
+        if known is not None and known.mark is not None:
+            found.place = known.place  # also in a copy: it does not become a part by being mended
+        elif inside is not None:
+            found.place = f"{self.path.parent.name}/{self.path.name}"
         if before is not None:
             found.mark = before.mark or self._mark_of_parts() or found.mark
             found.names, found.damaged, found.incomplete = before.names, before.damaged, before.damaged
@@ -259,9 +249,9 @@ class Writer:
         for folder in PARTS:
             for part in _entries(self.path / folder):
                 with contextlib.suppress(OSError):
-                    mark = Ledger(disk.first_line(part / ledger.NAME)).inside
-                    if isinstance(mark, str):
-                        return mark
+                    found = Ledger(disk.first_line(part / ledger.NAME))
+                    if isinstance(found.inside, str) and found.place == f"{folder}/{part.name}":
+                        return found.inside
         return None
 
     def _claim(self, files: Mapping[str, bytes]) -> None:
@@ -271,11 +261,12 @@ class Writer:
             if not ledger.is_inside(name):
                 raise ValueError(f"{name!r} leads out of the folder")
             if name not in self.ledger.names and self._is_there(name):
-                again = f"meanformer resume {self.path} --discard-damaged"
                 raise FolderError(
                     f"{self.path / name} is in the way: it is not in the list of files that the run wrote",
                     safe="it is as it was",
-                    remedy=f"if it belongs to the run, {again} lists it again; if it is yours, move it away",
+                    remedy=f"move it away, then go on: meanformer resume {self.path}"
+                    if not name.startswith("segments/")
+                    else f"meanformer resume {self.path} --discard-damaged lists it again, if it belongs to the run",
                 )
         sums = {name: zlib.crc32(data) for name, data in files.items()}
         new = [(name, crc32) for name, crc32 in sums.items() if crc32 not in self.ledger.names.get(name, ())]
@@ -339,6 +330,37 @@ class Writer:
             if len(found) > MOST_NAMED:
                 break
         return sorted(name for name in found if name not in MARKS)
+
+
+def check_there(path: Path, at: disk.At) -> None:
+    """Refuse to go on if an open folder has another name than `path`, or is gone."""
+    if not isinstance(at, int):
+        return  # Windows does not let anybody move it
+    mine = os.fstat(at)
+    with contextlib.suppress(OSError):
+        if os.path.samestat(path.stat(), mine):
+            return
+    if mine.st_nlink == 0:
+        raise FolderError(
+            f"{path} was removed while it was written to",
+            safe="nothing: what had been written is gone with the folder",
+            remedy="run again",
+        )
+    place = disk.name_now(at)
+    if place is not None and _is_part(at):  # the whole was moved, and is what goes on
+        place = place.parents[1]
+    raise FolderError(
+        f"{path} was renamed while it was written to",
+        safe=f"all that was written before, in {place or 'its new place'}",
+        remedy=f"go on there: meanformer resume {place or 'FOLDER'}",
+    )
+
+
+def _is_part(at: disk.At) -> bool:
+    try:
+        return Ledger(disk.first_line(ledger.NAME, at)).inside is not None
+    except OSError:
+        return False
 
 
 def write_unlisted(folder: disk.At, name: str, data: bytes) -> None:

@@ -92,9 +92,7 @@ def _of_numbers(dtype: np.dtype) -> bool:
 def _described(objects: Any, value: Any) -> str:
     if isinstance(value, int):
         return "a whole number beyond 64 bits"
-    return (
-        f"{_a(value)} of objects of type {_name(objects.flat[0])}" if objects.size and objects.ndim else f"{_a(value)}"
-    )
+    return f"{_a(value)} of objects of type {_name(objects.flat[0])}" if objects.size and objects.ndim else _a(value)
 
 
 def _walk(part: Any, value: Any, axes: int) -> bool:

@@ -80,13 +80,13 @@ MUTANTS = [
     mutant(
         "moved_unseen",
         "nobody looks whether the folder still has its name",
-        ("store/writer.py:Writer.check_there", replace("os.path.samestat(*_a)", "True")),
+        ("store/writer.py:check_there", replace("os.path.samestat(*_a)", "True")),
         tests=f"{FOLDER}::test_a_folder_that_is_moved_during_a_run",
     ),
     mutant(
         "any_list_is_ours",
         "a file of somebody else, called as our list is, is replaced",
-        ("store/writer.py:Writer._read_ledger", replace("Ledger(data).mark is None and not is_run", "False")),
+        ("store/writer.py:Writer._read_ledger", replace("is_there and found.mark is None and not is_run", "False")),
         tests=f"{OWNERSHIP}::test_a_file_of_somebody_else_under_our_names_is_not_touched",
     ),
     mutant(

@@ -25,12 +25,12 @@ from .folder import RunFolder
 from .interruption import interrupt_if_asked, undisturbed
 from .load import load, rows_of
 from .provenance import provenance
+from .shapes import Record
 
 # Seconds between two writes.
 EVERY = 2.0
 # Entries of `run.json` that say what the run is, and how it is gone on with; titles and the like may be given.
-RESERVED = {"format", "kind", "base", "command", "created", "versions", "hash", "experiment", "experiment_hash"}
-RESERVED |= {"cases", "axes", "items", "input", "call", "checksum"}
+RESERVED = Record.model_fields.keys() - {"name", "title"} | {"call", "checksum"}
 
 
 class Journal(AbstractJournal):

@@ -20,6 +20,8 @@ from .ledger import Ledger
 MARKS = (ledger.NAME, disk.temporary(ledger.NAME), lock.NAME)
 # Folders in which runs lie that are parts of a run.
 PARTS = ("cases", "tasks")
+# What opening a file raises if it, or a folder above it, is not there.
+ABSENT = (FileNotFoundError, NotADirectoryError)
 # A worker of a sweep that was killed ends within so many seconds.
 PATIENCE = 30.0
 # Files that nobody wrote are named, up to this many.
@@ -61,10 +63,13 @@ class Writer:
 
     def close(self) -> None:
         """Let others write."""
+        self._close_list()
+        self._open.close()
+
+    def _close_list(self) -> None:
         if self._list is not None:
             os.close(self._list)
             self._list = None
-        self._open.close()
 
     @property
     def as_parent(self) -> Parent:
@@ -75,16 +80,14 @@ class Writer:
     def write(self, name: str, data: bytes) -> None:
         """Write a file, or replace it, at one stroke; its name has slashes between its parts."""
         self._claim({name: data})
-        *folders, last = name.split("/")
-        with disk.opened_parts(tuple(folders), self.at, make=True) as at:
+        with _placed(name, self.at, make=True) as (last, at):
             disk.write_file(last, data, at)
 
     def write_folder(self, name: str, files: Mapping[str, bytes]) -> None:
         """Write a folder with its files at one stroke; what an earlier process left there goes."""
         self._claim({f"{name}/{file}": data for file, data in files.items()})
-        *folders, last = name.split("/")
-        before = disk.temporary(last)
-        with disk.opened_parts(tuple(folders), self.at, make=True) as at:
+        with _placed(name, self.at, make=True) as (last, at):
+            before = disk.temporary(last)
             for left in (before, last):
                 if disk.exists(left, at):
                     self._remove_below(name, left, at)
@@ -96,24 +99,20 @@ class Writer:
         """Remove a file that was written."""
         self.check_there()
         if name in self.ledger.names:
-            *folders, last = name.split("/")
-            with contextlib.suppress(FileNotFoundError), disk.opened_parts(tuple(folders), self.at) as at:
+            with contextlib.suppress(FileNotFoundError), _placed(name, self.at) as (last, at):
                 disk.remove_file(last, at)
                 disk.flush(at)
 
     def clear(self) -> list[str]:
         """Remove all that is listed, and the parts of the run; the names of what is left, which no run wrote."""
         self.check_there()
-        for part in self.parts():  # first look whether all can be removed
-            Writer(part).close()
         if self.ledger.names:
             assert self._list is not None
             disk.append(self._list, ledger.line(ledger.CLEARING))
         # First what makes it a run: no half of one stays behind.
         names = sorted(self.ledger.names, key=lambda name: name != "run.json")
         for name in names:
-            *folders, last = name.split("/")
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._at(folders) as at:
+            with contextlib.suppress(*ABSENT), _placed(name, self.at) as (last, at):
                 for file in (last, disk.temporary(last)):
                     if disk.is_file(file, at):
                         disk.remove_file(file, at)
@@ -137,8 +136,7 @@ class Writer:
         found = []
         for name in self.ledger.names:
             if not name.startswith("segments/") and not name.endswith(".json"):
-                *folders, last = name.split("/")
-                with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._at(folders) as at:
+                with contextlib.suppress(*ABSENT), _placed(name, self.at) as (last, at):
                     if disk.is_file(last, at) and not self.ledger.fits(name, disk.read(last, at, most=2**62)):
                         found.append(name)
         for part in self.parts():
@@ -148,9 +146,7 @@ class Writer:
 
     def leave(self) -> None:
         """Remove our own marks, and the folder itself if nothing else is in it."""
-        if self._list is not None:
-            os.close(self._list)
-            self._list = None
+        self._close_list()
         for name in MARKS:
             disk.remove_file(name, self.at)
         with contextlib.suppress(OSError):
@@ -162,8 +158,7 @@ class Writer:
         """
         missing = [name for name in names if name not in self.ledger.names]
         for name in missing:
-            *folders, last = name.split("/")
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._at(folders) as at:
+            with contextlib.suppress(*ABSENT), _placed(name, self.at) as (last, at):
                 self.ledger.add(name, zlib.crc32(disk.read(last, at)))
         found = bool(self.ledger.names.keys() & set(missing))
         if self.ledger.damaged or found:
@@ -198,17 +193,16 @@ class Writer:
         """The list, as it is; or a new one. Only who holds the folder `alone` mends it."""
         is_run = disk.exists("run.json", self.at)
         try:
-            data = disk.read(ledger.NAME, self.at)
+            data, is_there = disk.read(ledger.NAME, self.at), True
         except FileNotFoundError:
-            data = b""
-        else:
-            if Ledger(data).mark is None and not is_run:
-                raise FolderError(
-                    f"{self.path / ledger.NAME} is in the way: no run wrote it",
-                    safe="it is as it was, and nothing was written",
-                    remedy="move it away, or choose another folder with --out",
-                )
+            data, is_there = b"", False
         found = Ledger(data)
+        if is_there and found.mark is None and not is_run:
+            raise FolderError(
+                f"{self.path / ledger.NAME} is in the way: no run wrote it",
+                safe="it is as it was, and nothing was written",
+                remedy="move it away, or choose another folder with --out",
+            )
         if found.mark is None:
             found.damaged = is_run  # of an earlier version, or lost
             return self._new_ledger(inside, found)
@@ -235,8 +229,7 @@ class Writer:
             found.mark = before.mark or self._mark_of_parts() or found.mark
             found.names, found.damaged, found.incomplete = before.names, before.damaged, before.damaged
         held = self._list is not None
-        if self._list is not None:
-            os.close(self._list)
+        self._close_list()
         try:
             disk.write_file(ledger.NAME, b"".join(found.lines()), self.at)
         finally:
@@ -277,34 +270,27 @@ class Writer:
                 self.ledger.add(*entry)
 
     def _is_there(self, name: str) -> bool:
-        *folders, last = name.split("/")
         try:
-            with self._at(folders) as at:
+            with _placed(name, self.at) as (last, at):
                 return disk.exists(last, at)
         except FileNotFoundError:
             return False
-
-    def _at(self, folders: Sequence[str]) -> contextlib.AbstractContextManager[disk.At]:
-        return disk.opened_parts(tuple(folders), self.at)
 
     def _remove_below(self, name: str, folder: str, at: disk.At) -> None:
         """Remove the listed files of the folder `name`, which stands under the name `folder` in an open one."""
         listed = [file.removeprefix(f"{name}/") for file in self.ledger.names if file.startswith(f"{name}/")]
         below = {"/".join(file.split("/")[:k]) for file in listed for k in range(1, file.count("/") + 1)}
         for file in listed:
-            *folders, last = file.split("/")
-            with contextlib.suppress(FileNotFoundError), disk.opened_parts((folder, *folders), at) as inner:
+            with contextlib.suppress(FileNotFoundError), _placed(f"{folder}/{file}", at) as (last, inner):
                 disk.remove_file(last, inner)
         for inside in sorted(below, key=len, reverse=True):
-            *folders, last = inside.split("/")
-            with contextlib.suppress(FileNotFoundError), disk.opened_parts((folder, *folders), at) as inner:
+            with contextlib.suppress(FileNotFoundError), _placed(f"{folder}/{inside}", at) as (last, inner):
                 disk.remove_empty(last, inner)
         disk.remove_empty(folder, at)
 
     def _remove_folder(self, name: str) -> None:
         """Remove a folder with nothing in it, and what a kill left of it before it was whole."""
-        *folders, last = name.split("/")
-        with contextlib.suppress(OSError), self._at(folders) as at:
+        with contextlib.suppress(OSError), _placed(name, self.at) as (last, at):
             if disk.exists(disk.temporary(last), at):
                 self._remove_below(name, disk.temporary(last), at)
             disk.remove_empty(last, at)
@@ -365,9 +351,16 @@ def _is_part(at: disk.At) -> bool:
 
 def write_unlisted(folder: disk.At, name: str, data: bytes) -> None:
     """Write a file into an open folder that has no list of its files."""
-    *folders, last = name.split("/")
-    with disk.opened_parts(tuple(folders), folder, make=True) as at:
+    with _placed(name, folder, make=True) as (last, at):
         disk.write_file(last, data, at)
+
+
+@contextlib.contextmanager
+def _placed(name: str, at: disk.At, make: bool = False) -> Iterator[tuple[str, disk.At]]:
+    """The last part of a name with slashes between its parts, and the folder that has it, below an open one."""
+    *folders, last = name.split("/")
+    with disk.opened_parts(tuple(folders), at, make) as inner:
+        yield last, inner
 
 
 def _entries(path: Path) -> list[Path]:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 import meanformer as mf
-from fuzz.values import GOOD, STRANGE, value
+from fuzz.values import CLOUDS, FIELDS, GAUSSES, GOOD, LAWS, STRANGE, value
 
 # What holds results of others, is there to be subclassed, reads files, or draws.
 RESULTS = {
@@ -31,13 +31,29 @@ ERRORS = (mf.InputError, mf.NotGaussianPreserving)
 SECONDS = 120
 # Always given: by default these take minutes.
 SHORT = {"mean_field_rate": ("n", "repeats")}
+# What users call on objects, and expressions of such objects.
+OBJECTS = {
+    "field": (FIELDS, ("__call__", "matrix", "affine")),
+    "cloud": (CLOUDS, ("push", "resample", "with_positions")),
+    "gaussian": (GAUSSES, ("push", "sample")),
+    "density": (["DENSITY", "PLANE", "PLACED_SHARES"], ("centres", "edges", "extended")),
+    "law": (LAWS, ("sample",)),
+    "run": (["RUN", "NETWORK"], ("at", "clusters")),
+    "exact_run": (["GAUSS_RUN"], ("at",)),
+}
+METHODS = {f"{kind}.{name}": made for kind, (made, names) in OBJECTS.items() for name in names}
+# Functions that raise an error of their own, which reaches whoever gave them.
+RAISES = {("cloud.push", "float")}
 
-Call = collections.namedtuple("Call", "name arguments")
+Call = collections.namedtuple(
+    "Call", "name arguments on", defaults=(None,)
+)  # `on` what it is called, if it is a method
 
 
 def text_of(call):
     """The call as it would be written."""
-    return f"mf.{call.name}({', '.join(f'{name}={text}' for name, text in call.arguments.items())})"
+    where = f"mf.{call.name}" if call.on is None else f"({call.on}).{call.name.split('.')[1]}"
+    return f"{where}({', '.join(f'{name}={text}' for name, text in call.arguments.items())})"
 
 
 def good(name, parameter):
@@ -45,18 +61,29 @@ def good(name, parameter):
     return GOOD.get(f"{name}.{parameter}", GOOD.get(parameter))
 
 
-def random_call(rng, name=None):
+def callable_of(call):
+    """What is called."""
+    return CALLABLES[call.name] if call.on is None else getattr(value(call.on), call.name.split(".")[1])
+
+
+def random_method(rng, name):
+    """A call of a method, as `random_call` makes those of functions."""
+    return random_call(rng, name, rng.choice(METHODS[name]))
+
+
+def random_call(rng, name, on=None):
     """A call: what is required and some of the rest, and up to two arguments that are strange."""
-    name = name or rng.choice(list(CALLABLES))
     arguments = {}
-    for parameter in inspect.signature(CALLABLES[name]).parameters.values():
+    for parameter in inspect.signature(callable_of(Call(name, {}, on))).parameters.values():
         needed = parameter.default is inspect.Parameter.empty or parameter.name in SHORT.get(name, ())
         if needed or rng.random() < 0.3:
             arguments[parameter.name] = rng.choice(good(name, parameter.name))
     for _ in range(rng.choice((0, 1, 1, 1, 2))):
         if arguments:
-            arguments[rng.choice(list(arguments))] = rng.choice(STRANGE)
-    return Call(name, arguments)
+            arguments[rng.choice(list(arguments))] = rng.choice(
+                [text for text in STRANGE if (name, text) not in RAISES]
+            )
+    return Call(name, arguments, on)
 
 
 class TooLong(Exception):
@@ -77,7 +104,7 @@ def outcome(call):
             warnings.simplefilter("error")
             for kind in WARNINGS:
                 warnings.simplefilter("ignore", kind)
-            return "result", given, CALLABLES[call.name](**given)
+            return "result", given, callable_of(call)(**given)
     except ERRORS as error:
         check_refusal(error)
         return "refused", given, None
@@ -135,7 +162,7 @@ INFINITE = {
 
 def check_result(call, result):
     """A result has the type that its annotation says, and its numbers are numbers."""
-    function = CALLABLES[call.name]
+    function = callable_of(call)
     expected = function if inspect.isclass(function) else inspect.signature(function).return_annotation
     if inspect.isclass(expected) and expected.__module__.startswith(("meanformer", "builtins")):
         assert isinstance(result, expected), f"a {type(result).__name__} instead of a {expected.__name__}"

@@ -59,19 +59,45 @@ def _cosine(given, found):
     return [(found, (pairs * (x @ x.T)).sum() / pairs.sum())] if len(w) > 1 else []
 
 
-def _velocity(given, found):
-    field, mu = given["field"], given["mu"]
-    if type(field) is not mf.Softmax or not isinstance(mu, mf.PointCloud) or given.get("accuracy") is not None:
-        return []
+def _softmax(field, mu, x):
+    """The attention matrix of softmax at `x`, and the velocities there; None for other fields and measures."""
+    if type(field) is not mf.Softmax or not isinstance(mu, mf.PointCloud):
+        return None
     if any(bias is not None for bias in (field.maps.query_bias, field.maps.key_bias, field.maps.value_bias)):
-        return []
-    x, w = np.asarray(mu.points, float), np.asarray(mu.weights, float)
+        return None
+    y, w = np.asarray(mu.points, float), np.asarray(mu.weights, float)
+    x = y if x is None else np.asarray(x, float)
     Q, K, V = (np.asarray(M, float) for M in (field.Q, field.K, field.V))
-    if not _ordinary(x, Q, K, V):
-        return []
-    logits = (x @ Q.T) @ (x @ K.T).T / float(field.tau)
+    if not _ordinary(x, y, Q, K, V):
+        return None
+    logits = (x @ Q.T) @ (y @ K.T).T / float(field.tau)
     P = w * np.exp(logits - logits.max(axis=1, keepdims=True))
-    return [(found, (P / P.sum(axis=1, keepdims=True)) @ x @ V.T)]
+    P = P / P.sum(axis=1, keepdims=True)
+    return P, P @ y @ V.T
+
+
+def _velocity(given, found):
+    expected = None if given.get("accuracy") is not None else _softmax(given["field"], given["mu"], None)
+    return [] if expected is None else [(found, expected[1])]
+
+
+def _called(given, found):
+    expected = _softmax(given["self"], given["mu"], given["x"])
+    return [] if expected is None else [(found, expected[1])]
+
+
+def _matrix(given, found):
+    expected = _softmax(given["self"], given["mu"], given.get("x"))
+    return [] if expected is None else [(found, expected[0])]
+
+
+def _pushed(given, found):
+    g, M = given["self"], np.atleast_2d(np.asarray(given["M"], float))
+    b = np.zeros(len(M)) if given.get("b") is None else np.asarray(given["b"], float)
+    if not _ordinary(g.mean, g.factor, M, b):
+        return []
+    mean, S = np.asarray(g.mean, float), np.asarray(g.covariance, float)
+    return [(found.mean, M @ mean + b), (found.covariance, M @ S @ M.T)]
 
 
 def _wasserstein(given, found):
@@ -123,6 +149,9 @@ REFERENCES = {
     "isoscore": _rank(lambda p: 1.0 if len(p) == 1 else (1 / np.sum(p**2) - 1) / (len(p) - 1)),
     "average_cosine": _cosine,
     "velocity": _velocity,
+    "field.__call__": _called,
+    "field.matrix": _matrix,
+    "gaussian.push": _pushed,
     "wasserstein": _wasserstein,
     "bures_wasserstein": _bures,
     "support_bound": _support,

@@ -220,6 +220,21 @@ GOOD = {
     **dict.fromkeys(("small", "boolean", "defect", "straggler", "growth", "gap", "width", "exponent"), SMALL_SHARES),
     "collapse_limit.mean": SMALL_SHARES,
     "horizon": ["8.0", "1.0"],
+    "x": ["X", "X[:1]", "TOKENS.points", "X.astype('float32')", "1e200 * X", "np.asfortranarray(X)"],
+    "field.matrix.x": ["None", "X", "TOKENS.points"],
+    "field.__call__.mu": [*CLOUDS, "PLANE"],
+    "field.matrix.mu": [*CLOUDS, "PLANE"],
+    "field.__call__.s": ["None", "[0.0, 0.5, 1.0]"],
+    "field.matrix.s": ["None", "[0.0, 0.5, 1.0]"],
+    "gaussian.sample.n": ["4", "np.int32(2)", "1"],
+    "law.sample.n": ["4", "np.int64(3)"],
+    "cloud.resample.n": ["4", "1"],
+    "cloud.push.function": ["lambda x: 2 * x", "jnp.tanh", "lambda x: x[:, :1]"],
+    "axis": ["0"],
+    "density.extended.low": ["[-9.0, -9.0]", "-9.0"],
+    "density.extended.high": ["[9.0, 9.0]", "9.0"],
+    "exact_run.at.t": ["0.0", "0.5", "1"],
+    "run.at.t": ["0.0", "0.5", "1", "np.float64(0.25)"],
 }
 
 STRANGE = [

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from .. import _checks as checks
 from ..measures.cloud import PointCloud
 from .approximate import Approximate, unwrapped
-from .base import AbstractField, check_field
+from .base import SMALLER, AbstractField, check_field
 from .planned import Plan, check_fit, planned
 from .schedule import check_velocity
 from .view import as_cloud
@@ -34,8 +34,7 @@ def velocity(field: AbstractField, mu: Any, t: Any = 0.0, accuracy: float | Plan
     t = checks.scalar(t, "t")
     mu = as_cloud(mu)
     check_velocity(field, mu, t)
-    remedy = "scale the tokens, Q and K, or V down: logits (Qx).(Ky) / tau must be finite, and so must sums of values"
-    return checks.representable(_velocity(field, mu, t, accuracy), "the velocity", remedy)
+    return checks.representable(_velocity(field, mu, t, accuracy), "the velocity", SMALLER)
 
 
 def _velocity(field: AbstractField, mu: PointCloud, t: Any, accuracy: Any) -> Float[Array, "n d"]:

@@ -27,6 +27,9 @@ from .fit import masked, outputs
 from .lipschitz import Lipschitz
 from .view import Term, View, as_cloud, compose, one
 
+SMALLER = "scale the tokens, Q and K, or V down: logits (Qx).(Ky) / tau must be finite, and so must sums of values"
+LESS = "scale the mean, the covariance or the matrices of the field down: their products must be finite"
+
 
 class AbstractField(Module):
     r"""A velocity field made by attention, $(\mu,x,t)\mapsto\Gamma_\mu(x)$.
@@ -75,7 +78,7 @@ class AbstractField(Module):
         x, t, s = _checked_queries(self, mu, x, t, s)
         own = x is mu.points
         field, mu, x, t, s = cast((self, mu, x, t, s), common_dtype(self.terms(t), mu, x))
-        return _evaluate(field, mu, None if own else x, t, View(s))
+        return checks.representable(_evaluate(field, mu, None if own else x, t, View(s)), "the velocity", SMALLER)
 
     def matrix(self, mu: Any, x: Any = None, t: Any = 0.0, *, s: Any = None) -> Float[Array, "*heads m n"]:
         r"""The attention matrix $P$ of shape `(m, n)`, $\Gamma(x_i)=\sum_jP_{ij}(Vy_j+b)$; several heads are stacked,
@@ -101,7 +104,8 @@ class AbstractField(Module):
                 expected="a field with an attention kind in it",
                 remedy="ask the attention that it is combined with",
             )
-        return matrices[0] if len(matrices) == 1 else jnp.stack(matrices)
+        found = matrices[0] if len(matrices) == 1 else jnp.stack(matrices)
+        return checks.representable(found, "the attention matrix", SMALLER)
 
     def affine(self, gaussian: Gaussian, t: Any = 0.0) -> tuple[Float[Array, "v d"], Float[Array, " v"]]:
         r"""$(G,b)$, shapes `(v, d)` and `(v,)`, with $\Gamma_\mu(x)=Gx+b$ for a Gaussian $\mu$ (MATH e.2), without an
@@ -120,7 +124,8 @@ class AbstractField(Module):
         check_field(self, gaussian, t)
         terms, gaussian = cast((self.terms(t), gaussian), common_dtype(self.terms(t), gaussian))
         u, G = closure_of(terms, gaussian)
-        return G, u - G @ gaussian.mean
+        b = u - G @ gaussian.mean
+        return checks.representable(G, "the matrix of the field", LESS), checks.representable(b, "its offset", LESS)
 
     def __add__(self, other: "AbstractField") -> "AbstractField":
         return Sum((self, other)) if isinstance(other, AbstractField) else NotImplemented
@@ -345,11 +350,11 @@ def _checked_queries(field: Any, mu: PointCloud, x: Any, t: Any, s: Any) -> tupl
     if s is None and x is mu.points:
         s = mu.positions
     x = checks.finite(checks.to_array(x, "x"), "x")
-    if x.ndim != 2 or x.shape[1] != mu.d:
+    if x.ndim != 2 or x.shape[1] != mu.d or not len(x):
         checks.refuse(
             "query points must live in the space of the tokens",
             got=f"x of shape {x.shape} for tokens of dimension {mu.d}",
-            expected=f"shape (m, {mu.d})",
+            expected=f"shape (m, {mu.d}) with m >= 1",
             remedy="a single point has shape (1, d): x[None]",
         )
     if s is not None:

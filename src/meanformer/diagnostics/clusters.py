@@ -71,7 +71,8 @@ def clusters(mu: PointCloud, tolerance: float = 0.01) -> Clusters:
             remedy="wrap points in mf.PointCloud; of a run take run.final or run.states[k]",
         )
     points, weights = np.asarray(mu.points, float), np.asarray(mu.weights, float)
-    return clusters_at(points, weights, box_diameter(points[weights > 0], tolerance))
+    within = box_diameter(points[weights > 0], tolerance)
+    return clusters_at(points, weights, checks.representable(within, "tolerance times the diameter"))
 
 
 def box_diameter(points: np.ndarray, share: float = 1.0) -> float:

@@ -178,18 +178,18 @@ class PointCloud(Module):
         r"""The push-forward $T_\#\mu=\sum_iw_i\delta_{T(x_i)}$: `function` maps the points, shape `(n, d)`, all at once
         to points of shape `(n, e)`.
         """
-        if not callable(function):
+        if not callable(function) or not checks.takes(function, 1):
             checks.refuse(
                 "push takes a function of the points",
                 got=checks.described(function),
                 expected="an array (n, d) -> an array (n, d')",
                 remedy="tokens.push(lambda x: x @ R.T)",
             )
-        points = function(self.points)
-        if jnp.shape(points)[:-1] != self.points.shape[:-1]:
+        points = checks.to_array(function(self.points), "what the function gives")
+        if points.shape[:-1] != self.points.shape[:-1]:
             checks.refuse(
                 "push must keep the number of tokens",
-                got=f"shape {jnp.shape(points)} from points of shape {self.points.shape}",
+                got=f"shape {points.shape} from points of shape {self.points.shape}",
                 expected=f"shape {(*self.points.shape[:-1], 'd')}".replace("'", ""),
                 remedy="map all points at once, row by row; to drop tokens make a new PointCloud",
             )

@@ -1,6 +1,7 @@
 """Densities on a grid: the third representation of a measure, for the Transformer PDE itself."""
 
 import itertools
+import math
 from typing import Any
 
 import equinox as eqx
@@ -100,6 +101,7 @@ class Density(Module):
 
     def edges(self, axis: int) -> Float[Array, " cells_1"]:
         """The coordinates of the faces between cells along an axis, both ends included, shape `(cells + 1,)`."""
+        axis = _checked_axis(axis, self.d)
         count = self.cells[axis]
         unit = jnp.arange(count + 1, dtype=self.low.dtype) / count
         return self.low[axis] + (self.high[axis] - self.low[axis]) * unit
@@ -165,10 +167,16 @@ class Density(Module):
                 remedy="give one number per coordinate",
             )
         side, mine = np.asarray(self.spacing), (np.asarray(self.low), np.asarray(self.high))
-        before = np.maximum(0, np.ceil((mine[0] - np.asarray(low)) / side - 1e-9)).astype(int)
-        after = np.maximum(0, np.ceil((np.asarray(high) - mine[1]) / side - 1e-9)).astype(int)
+        with np.errstate(over="ignore"):  # of a box that is too large
+            before = np.maximum(0, np.ceil((mine[0] - np.asarray(low)) / side - 1e-9))
+            after = np.maximum(0, np.ceil((np.asarray(high) - mine[1]) / side - 1e-9))
+            cells = self.masses.size / math.prod(self.cells) * np.prod(self.cells + before + after)
+        checks.fits_in_memory(
+            "a density on this box", 4 * cells * self.masses.dtype.itemsize, "extend it less: its cells keep their size"
+        )
         leading = [(0, 0)] * (self.masses.ndim - self.d)
-        masses = jnp.pad(self.masses, [*leading, *zip(before.tolist(), after.tolist(), strict=True)])
+        added = ((int(b), int(a)) for b, a in zip(before, after, strict=True))
+        masses = jnp.pad(self.masses, [*leading, *added])
         corners = (jnp.asarray(a, self.low.dtype) for a in (mine[0] - before * side, mine[1] + after * side))
         return eqx.tree_at(lambda rho: (rho.masses, rho.low, rho.high), self, (masses, *corners))
 
@@ -207,6 +215,19 @@ class Density(Module):
         return f"Density(d={self.d}, {size} on {box}{rows}{batch})"
 
     _repr_html_ = shown(density_card)
+
+
+def _checked_axis(axis: Any, d: int) -> int:
+    """The number of an axis of a box in dimension `d`."""
+    whole = isinstance(axis, (int, np.integer)) and not isinstance(axis, bool)
+    if not whole or not -d <= axis < d:
+        checks.refuse(
+            "the density has no such axis",
+            got=f"axis = {axis!r} in dimension {d}",
+            expected=" or ".join(map(str, range(d))),
+            remedy="axes are counted from 0",
+        )
+    return int(axis)
 
 
 def with_masses(density: Density, masses: Array) -> Density:

@@ -26,6 +26,8 @@ else:
     if "XLA_FLAGS" not in os.environ:
         os.environ["XLA_FLAGS"] = compiled.known(compiled.FLAGS)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compiled.FOLDER)
+    # On some processors XLA tells of each program in that cache what it was compiled for, on the error stream.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 

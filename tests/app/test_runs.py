@@ -203,7 +203,7 @@ def test_large_files_are_not_looked_into(root):
     entry = listed(root)["odd"]
     assert "2,048.0 MB" in entry["kind"]
     assert find_run(root, entry["name"]) == root / "odd"
-    folder_with(root, "full", changed(points="x" * (MOST_BYTES - 1000)))
+    folder_with(root, "full", changed(points="x" * (MOST_BYTES["run.json"] - 1000)))
     assert listed(root)["full"]["title"] == "A title"
 
 

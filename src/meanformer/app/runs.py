@@ -16,8 +16,8 @@ from ..store.errors import FolderError
 from ..store.folder import RunFolder
 
 MOST_LISTED = 500
-MOST_BYTES = 2**20
-"""A longer `run.json` is not looked into for the list; that of a cloud given by its points may be."""
+MOST_BYTES = {"run.json": 2**20, "files.jsonl": 2**24}
+"""A longer file is not looked into for the list; the `run.json` of a cloud given by its points may be longer."""
 LONGEST = 200
 REPLAYED = ("flow", "layers")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.+Z-]{5,30}")
@@ -72,6 +72,13 @@ def _changed(folder: Path) -> int:
         return 0
 
 
+def _size(file: Path) -> int:
+    try:
+        return os.lstat(file).st_size
+    except FileNotFoundError:
+        return 0
+
+
 def _name(root: Path, folder: Path) -> str:
     return folder.relative_to(root).as_posix() if folder != root else root.resolve().name
 
@@ -101,8 +108,9 @@ def _described(root: Path, folder: Path) -> dict[str, Any] | None:
     try:
         if why := _odd(folder):
             return _damaged(entry, why)
-        if (size := os.lstat(folder / "run.json").st_size) > MOST_BYTES:
-            return entry | {"kind": f"not looked into, as its run.json has {size / 2**20:,.1f} MB"}
+        for file, most in MOST_BYTES.items():
+            if (size := _size(folder / file)) > most:
+                return entry | {"kind": f"not looked into, as its {file} has {size / 2**20:,.1f} MB"}
         return _read(RunFolder(folder).record, entry)
     except FolderError as error:
         return _damaged(entry, error.what)

@@ -326,7 +326,7 @@ def _asked_again(folder: RunFolder, record: Mapping[str, Any]) -> Asked:
     settings = dict(record["experiment"])
     about, file = settings.pop("input"), folder.path / record["input"]
     try:
-        data = disk.read(file, most=LARGEST_INPUT)
+        data = disk.read(record["input"], folder.path, most=LARGEST_INPUT)
     except OSError as error:
         raise FolderError(
             f"the input of the run in {folder.path} is gone: {file.name}",

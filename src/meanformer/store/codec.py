@@ -28,6 +28,7 @@ from .. import _checks as checks
 
 # Arrays with no more numbers than this are written into the JSON, where people can read them.
 INLINE = 64
+NUMBERS = "fiub"  # the kinds of their dtypes
 # Modules of these packages are imported to find a class.
 PACKAGES = ("meanformer", "diffrax")
 
@@ -86,7 +87,7 @@ def encode(node: Any, sink: Sink) -> Any:
 def _encode_array(array: Any, sink: Sink) -> Any:
     kind = "jax" if isinstance(array, jax.Array) else "numpy"
     values = np.asarray(array)
-    if values.size <= INLINE and values.dtype.kind in "fiub" and (values.size == 0 or np.isfinite(values).all()):
+    if values.size <= INLINE and values.dtype.kind in NUMBERS and (values.size == 0 or np.isfinite(values).all()):
         # Decimals of Python numbers give back the same bits.
         return {kind: values.tolist(), "dtype": str(values.dtype), "shape": list(values.shape)}
     return {kind: sink(values)}
@@ -110,10 +111,16 @@ def decode(node: Any, source: Source) -> Any:
         return Missing(node["function"], node.get("code", ""))
     for kind, make in (("jax", jnp.asarray), ("numpy", np.asarray)):
         if kind in node:
-            value = node[kind]
-            inline = "dtype" in node
-            return make(np.array(value, node["dtype"]).reshape(node["shape"]) if inline else source(value))
+            return make(_inline(node, node[kind]) if "dtype" in node else source(node[kind]))
     return _decode_object(node, source)
+
+
+def _inline(node: dict[str, Any], values: Any) -> np.ndarray:
+    """An array that is written into the JSON: of numbers, whose size is that of the text."""
+    dtype = np.dtype(node["dtype"])
+    if dtype.kind not in NUMBERS:
+        raise ValueError(f"an array of {str(node['dtype'])[:80]}")
+    return np.array(values, dtype).reshape(node["shape"])
 
 
 def _decode_object(node: dict[str, Any], source: Source) -> Any:

@@ -11,14 +11,17 @@ import contextlib
 import errno
 import os
 import stat
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .errors import FolderError
 
 # Files of JSON are smaller than this; whatever is larger was not written by a run.
 MOST_BYTES = 2**28
+# Figures, films and reports too.
+LARGEST = 2**30
 DESCRIPTORS = os.open in os.supports_dir_fd and os.mkdir in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
 
 # An open folder: its descriptor, or its path where there are no descriptors.
@@ -115,7 +118,9 @@ def open_to_append(name: str, at: At) -> int:
 
 
 def append(descriptor: int, data: bytes) -> None:
-    """More bytes at the end of an open file, on the disk itself when this returns; or none of them, if that fails."""
+    """More bytes at the end of an open file, on the disk itself when this returns; or none of them, if that fails and
+    nobody else has put more behind them.
+    """
     rest, before = memoryview(data), os.fstat(descriptor).st_size
     try:
         while rest:
@@ -123,7 +128,8 @@ def append(descriptor: int, data: bytes) -> None:
         os.fsync(descriptor)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, before)
+            if os.fstat(descriptor).st_size == before + len(data) - len(rest):
+                os.ftruncate(descriptor, before)
         raise
 
 
@@ -200,26 +206,53 @@ def write_tree(name: str, tree: Tree, at: At) -> None:
         flush(inside)
 
 
-def read(name: str | Path, at: At | None = None, most: int = MOST_BYTES) -> bytes:
-    """A file of at most `most` bytes. A pipe or a device is refused, and never waited for."""
-    where, inside = _place(str(name), at) if at is not None else (str(name), {})
+@contextlib.contextmanager
+def _opened_to_read(name: str, at: At | Path) -> Iterator[BinaryIO]:
+    """A file below a folder; its name has slashes between its parts. No link is followed, and nothing is waited for."""
+    *folders, last = name.split("/")
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(where, flags, **inside)
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is not a file")
-        if found.st_size > most:
-            raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, and files of runs at most {most:,}")
-        return file.read(found.st_size)
+    with contextlib.ExitStack() as stack:
+        at = stack.enter_context(held(at)) if isinstance(at, Path) else at
+        where, inside = _place(last, stack.enter_context(opened_parts(tuple(folders), at)))
+        try:
+            descriptor = os.open(where, flags | getattr(os, "O_NOFOLLOW", 0), **inside)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise OSError(errno.ELOOP, "it is a link, which may lead out of the folder") from error
+            raise
+        yield stack.enter_context(os.fdopen(descriptor, "rb"))
 
 
-def first_line(name: str | Path, at: At | None = None) -> bytes:
-    """The first line of a file, if it is not long."""
-    where, inside = _place(str(name), at) if at is not None else (str(name), {})
-    descriptor = os.open(where, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), **inside)
-    with os.fdopen(descriptor, "rb") as file:
+def _check_file(file: BinaryIO, most: int) -> int:
+    """The size of an open file. A pipe or a device is refused."""
+    found = os.fstat(file.fileno())
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not a file")
+    if found.st_size > most:
+        raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, and files of runs at most {most:,}")
+    return found.st_size
+
+
+def read(name: str, at: At | Path, most: int = MOST_BYTES) -> bytes:
+    """A file below a folder, of at most `most` bytes."""
+    with _opened_to_read(name, at) as file:
+        return file.read(_check_file(file, most))
+
+
+def first_line(name: str, at: At | Path) -> bytes:
+    """The first line of a file below a folder, if it is not long."""
+    with _opened_to_read(name, at) as file:
         return file.readline(4096)
+
+
+def crc32(name: str, at: At | Path) -> int:
+    """The checksum of a file below a folder, however large it is."""
+    with _opened_to_read(name, at) as file:
+        _check_file(file, LARGEST)
+        found = 0
+        while data := file.read(2**20):
+            found = zlib.crc32(data, found)
+        return found
 
 
 def make_path(path: Path) -> None:

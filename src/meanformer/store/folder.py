@@ -17,12 +17,12 @@ from .errors import FolderError, NotARun
 from .ledger import Ledger
 from .sealed import is_sealed, parse, seal, unseal
 from .shapes import check_shape
-from .writer import Parent, Writer, check_there, write_unlisted
+from .writer import Parent, Writer, check_part, check_there, write_unlisted
 
 FORMAT = 2
 READ = (1, FORMAT)
 # A run has those whose sums it has listed, as its segments. (The manifest changes often, and names each with its sum.)
-TIED = ("run.json", "results.json")
+TIED = ("run.json", "results.json", "items/")
 # What is written before run.json; whoever has more has lost it.
 BEGINNING = ("run.json", "manifest.json", "segments/000000/")
 
@@ -103,7 +103,7 @@ class RunFolder:
     def cases(self) -> list["RunFolder"]:
         """The runs of an experiment with cases, in its order."""
         names = (self.results or {}).get("cases") or self.record.get("cases") or []
-        return [RunFolder(self.path / "cases" / name) for name in names]
+        return [RunFolder(check_part(self.path, "cases", name)) for name in names]
 
     @property
     def as_parent(self) -> Parent:
@@ -146,9 +146,9 @@ class RunFolder:
         """A JSON file of the folder, if it is whole and made up as it should be; None if it is not there."""
         path = self.path / name
         try:
-            data = disk.read(path)
+            data = disk.read(name, self.path)
             whole = unseal(data) if is_sealed(data) or not self._is_old() else parse(data)
-            if name in TIED:
+            if name.startswith(TIED):
                 self._check_listed(name, data)
             return check_shape(name, whole)
         except (FileNotFoundError, NotADirectoryError):
@@ -168,7 +168,7 @@ class RunFolder:
     def files(self) -> Ledger | None:
         """The list of what was written; None if there is none."""
         try:
-            return Ledger(disk.read(self.path / ledger.NAME))
+            return Ledger(disk.read(ledger.NAME, self.path))
         except FileNotFoundError:
             return None
         except OSError:
@@ -181,15 +181,16 @@ class RunFolder:
 
     def _check_listed(self, name: str, data: bytes) -> None:
         """Refuse a file that is whole by itself, but of another run. A list that is read later has all names."""
-        if self._files is None or not self._files.fits(name, data):
+        crc32 = zlib.crc32(data)
+        if self._files is None or not self._files.fits(name, crc32):
             self._files = self.files
-            if self._files is not None and not self._files.fits(name, data):
+            if self._files is not None and not self._files.fits(name, crc32):
                 raise ValueError("it is whole, but another run wrote it")
 
     def _is_old(self) -> bool:
         """Whether the folder is of format 1, whose JSON files have no checksums."""
         try:
-            data = disk.read(self.path / "run.json")
+            data = disk.read("run.json", self.path)
             return not is_sealed(data) and parse(data).get("format") == 1
         except (OSError, ValueError):
             return False
@@ -221,14 +222,14 @@ class RunFolder:
 
     def about(self, name: str, listed: bool = True) -> tuple[dict[str, Any], int]:
         """`segment.json` of a segment, and its sum; `listed`: only if it is in the list of files."""
-        data = disk.read(self.path / "segments" / name / "segment.json")
+        data = disk.read(f"segments/{name}/segment.json", self.path)
         content = unseal(data) if is_sealed(data) else parse(data)
         if listed:
             self._check_listed(f"segments/{name}/segment.json", data)
         return check_shape("segment.json", content), zlib.crc32(data)
 
     def _chunk(self, segment: str, name: str, size: int, crc: int) -> bytes:
-        data = disk.read(self.path / "segments" / segment / name, most=size)
+        data = disk.read(f"segments/{segment}/{name}", self.path, most=size)
         if len(data) != size or zlib.crc32(data) != crc:
             raise ValueError(f"{name} has changed since it was written")
         return data

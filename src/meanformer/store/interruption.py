@@ -34,6 +34,12 @@ def _handler() -> _Once | None:
     return next((handler for handler in handlers if isinstance(handler, _Once)), None)
 
 
+def _heeded() -> dict[signal.Signals, Any]:
+    """What those of the signals do that are not ignored."""
+    handlers = {number: signal.getsignal(number) for number in ENDINGS}
+    return {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
+
+
 @contextlib.contextmanager
 def asked_once() -> Iterator[None]:
     """Let the signals interrupt once, however often they come at a time. What is ignored, as in a process in the
@@ -42,8 +48,7 @@ def asked_once() -> Iterator[None]:
     if _handler() is not None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in ENDINGS}
-    heeded = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    heeded = _heeded()
     once = _Once(heeded)
     for number in heeded:
         signal.signal(number, once)
@@ -85,8 +90,7 @@ def undisturbed() -> Iterator[None]:
         yield
         return
     came: list[tuple[int, Any]] = []
-    handlers = {number: signal.getsignal(number) for number in ENDINGS}
-    handlers = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
+    handlers = _heeded()
     for number in handlers:
         signal.signal(number, lambda *event: came.append(event))
     try:

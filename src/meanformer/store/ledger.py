@@ -14,6 +14,10 @@ NAME = "files.jsonl"
 CLEARING = {"clearing": True}
 # Bytes of the name of a file, with what `disk.temporary` adds to it.
 LONGEST = 255 - len(".") - len(".meanformer.tmp")
+# Bytes of a line: of the longest path, each of its letters written as six.
+LONGEST_LINE = 2**15
+# The end of a line that was cut off by the end of a process, put there by somebody who wrote beside it.
+CUT = b"#cut\n"
 
 
 def line(content: Any) -> bytes:
@@ -28,7 +32,10 @@ class Ledger:
     """
 
     def __init__(self, data: bytes):
-        lines = [_content(text) for text in data.splitlines(keepends=True)]
+        texts = [text for text in data.splitlines(keepends=True) if not text.endswith(CUT)]
+        if texts and not texts[-1].endswith(b"\n"):  # cut off by the end of a process, before its file was made
+            texts.pop()
+        lines = [_content(text) for text in texts]
         tables = [entry for entry in lines if isinstance(entry, dict)]
         about: dict[str, Any] = next(iter(tables), {})
         self.mark, self.inside, self.place = about.get("run"), about.get("inside"), about.get("place")
@@ -40,18 +47,20 @@ class Ledger:
         for entry in lines:
             if isinstance(entry, list):
                 self.add(*entry)
-        # The last line may have been cut off by the end of a process, before its file was made.
-        self.damaged = self.incomplete or None in lines[:-1] or self.mark is None
+        self.damaged = self.incomplete or None in lines or self.mark is None
 
     def add(self, name: str, crc32: int) -> None:
         """List a name, with the sum of its bytes."""
         if is_inside(name) and _can_be_made(name):
             self.names.setdefault(name, set()).add(crc32)
 
-    def fits(self, name: str, data: bytes) -> bool:
-        """Whether a file with these bytes may be one that was listed; a damaged list may have lost its name."""
-        sums = self.names.get(name)
-        return self.damaged if sums is None else zlib.crc32(data) in sums
+    def fits(self, name: str, crc32: int) -> bool:
+        """Whether a file with this sum may be one that was listed; a damaged list may have lost its line."""
+        return self.damaged or self.has(name, crc32)
+
+    def has(self, name: str, crc32: int) -> bool:
+        """Whether a file with this sum is listed."""
+        return crc32 in self.names.get(name, ())
 
     def lines(self) -> Iterator[bytes]:
         """The file, line by line."""
@@ -75,7 +84,7 @@ def _can_be_made(name: str) -> bool:
 
 
 def _content(text: bytes) -> Any:
-    if len(text) < 10 or not text.endswith(b"\n"):
+    if not 10 <= len(text) <= LONGEST_LINE:
         return None
     try:
         content = json.loads(text[9:]) if int(text[:8], 16) == zlib.crc32(text[9:-1]) else None

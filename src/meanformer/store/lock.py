@@ -20,7 +20,7 @@ _BUSY = (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK)
 def is_ours(path: Path) -> bool:
     """Whether a file, if it is there, is a lock."""
     try:
-        return _names_process(disk.read(path, most=MOST))
+        return _names_process(disk.read(path.name, path.parent, most=MOST))
     except FileNotFoundError:
         return True
     except OSError:

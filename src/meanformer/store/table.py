@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import NotARun, understood
+from .errors import FolderError, NotARun, understood
 from .folder import RunFolder
+
+# A table with more entries must hold a hundredth of them.
+MOST_EMPTY = 10**7
 
 if TYPE_CHECKING:
     import xarray
@@ -74,13 +77,32 @@ def read_table(folder: RunFolder) -> "xarray.Dataset":
         axes: dict[str, list[Any]] = record["axes"]
         shape = tuple(len(values) for values in axes.values())
         names = list(dict.fromkeys(name for row in rows.values() for name in row.get("numbers", {})))
-        data = {}
-        for name in names:
-            values = [rows.get(task, {}).get("numbers", {}).get(name) for task in range(math.prod(shape))]
-            words = any(isinstance(value, str) for value in values)
-            column = (
-                ["" if v is None else v for v in values] if words else [math.nan if v is None else v for v in values]
-            )
-            data[name] = (tuple(axes), np.array(column).reshape(shape))
-        attributes = {"title": record.get("title") or "", "tasks": math.prod(shape), "done": len(rows)}
+        tasks = math.prod(shape)
+        _check_share(folder, tasks * len(names), sum(len(row.get("numbers", {})) for row in rows.values()))
+        data = {name: (tuple(axes), _column(name, rows, tasks).reshape(shape)) for name in names}
+        attributes = {"title": record.get("title") or "", "tasks": tasks, "done": len(rows)}
         return xarray.Dataset(data, coords=axes, attrs=attributes)
+
+
+def _column(name: str, rows: dict[int, dict[str, Any]], tasks: int) -> np.ndarray:
+    """The values of a number, one for each task."""
+    known = {task: row["numbers"][name] for task, row in rows.items() if name in row.get("numbers", {})}
+    known = {task: value for task, value in known.items() if value is not None and 0 <= task < tasks}
+    if any(isinstance(value, str) for value in known.values()):
+        found = np.full(tasks, "", object)  # words of any length
+    else:
+        whole = len(known) == tasks
+        found = np.empty(tasks, np.array(list(known.values())).dtype) if whole else np.full(tasks, math.nan)
+    for task, value in known.items():
+        found[task] = value
+    return found
+
+
+def _check_share(folder: RunFolder, cells: int, known: int) -> None:
+    """Refuse a table that is nearly empty, and large."""
+    if cells > MOST_EMPTY and cells > 100 * known:
+        raise FolderError(
+            f"the sweep in {folder.path} has {known:,} of the {cells:,} numbers of its table",
+            safe="the folder is as it was",
+            remedy=f"let it go on first: meanformer resume {folder.path}",
+        )

@@ -57,7 +57,8 @@ class Writer:
                     self._make_part(inside)
                 self.at = stack.enter_context(disk.held(path))
                 stack.enter_context(lock.locked(path, self.at, 0.0 if inside is None else PATIENCE))
-            self.ledger = self._read_ledger(None if inside is None else inside.mark, alone=beside is None)
+            self._beside = beside is not None
+            self.ledger = self._read_ledger(None if inside is None else inside.mark)
             self._list = disk.open_to_append(ledger.NAME, self.at)
             self._open = stack.pop_all()
 
@@ -137,12 +138,20 @@ class Writer:
         for name in self.ledger.names:
             if not name.startswith("segments/") and not name.endswith(".json"):
                 with contextlib.suppress(*ABSENT), _placed(name, self.at) as (last, at):
-                    if disk.is_file(last, at) and not self.ledger.fits(name, disk.read(last, at, most=2**62)):
+                    if disk.is_file(last, at) and not self._is_as_written(name, last, at):
                         found.append(name)
         for part in self.parts():
             with contextlib.closing(Writer(part)) as writer:
                 found += [f"{part.parent.name}/{part.name}/{name}" for name in writer.edited()]
         return found
+
+    def _is_as_written(self, name: str, last: str, at: disk.At) -> bool:
+        try:
+            return self.ledger.has(name, disk.crc32(last, at))
+        except OSError as error:
+            if error.errno == errno.EFBIG:  # larger than all that a run writes
+                return False
+            raise
 
     def leave(self) -> None:
         """Remove our own marks, and the folder itself if nothing else is in it."""
@@ -154,12 +163,14 @@ class Writer:
 
     def list_again(self, names: Sequence[str], complete: bool) -> bool:
         """Put names into the list that it has lost, with the sums of what is there now; `complete`: these are all.
-        Whether there were such names.
+        Whether there were such names. Of what the run reads itself, which tells whether it is whole, a damaged list
+        takes the sum also where it has the name.
         """
-        missing = [name for name in names if name not in self.ledger.names]
+        lost = {name for name in names if self.ledger.damaged and name.endswith(".json")}
+        missing = [name for name in names if name not in self.ledger.names or name in lost]
         for name in missing:
             with contextlib.suppress(*ABSENT), _placed(name, self.at) as (last, at):
-                self.ledger.add(name, zlib.crc32(disk.read(last, at)))
+                self.ledger.add(name, disk.crc32(last, at))
         found = bool(self.ledger.names.keys() & set(missing))
         if self.ledger.damaged or found:
             self.ledger.damaged &= not complete
@@ -174,7 +185,7 @@ class Writer:
         """The folder of a part, inside the run that it belongs to, and nowhere else: not in a copy of it either."""
         whole = self.path.parent.parent
         try:
-            mark, found = Ledger(disk.first_line(whole / ledger.NAME)).mark, whole.stat()
+            mark, found = head(whole).mark, whole.stat()
         except OSError:
             mark, found = None, None
         if mark != inside.mark or found is None or (found.st_dev, found.st_ino) != inside.identity:
@@ -188,9 +199,10 @@ class Writer:
                 folder.mkdir()
             if folder.is_symlink():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+        check_part(whole, self.path.parent.name, self.path.name)
 
-    def _read_ledger(self, inside: str | None, alone: bool) -> Ledger:
-        """The list, as it is; or a new one. Only who holds the folder `alone` mends it."""
+    def _read_ledger(self, inside: str | None) -> Ledger:
+        """The list, as it is; or a new one. Only who does not write beside somebody else mends it."""
         is_run = disk.exists("run.json", self.at)
         try:
             data, is_there = disk.read(ledger.NAME, self.at), True
@@ -208,12 +220,12 @@ class Writer:
             return self._new_ledger(inside, found)
         # The end of a process may have cut off the last line, or a removal. A copy by links has this list, too.
         ended, resumed = data.rpartition(b"\n")[0] + b"\n", found.clearing and is_run
-        if alone and (ended != data or resumed or disk.links(ledger.NAME, self.at) > 1):
+        if not self._beside and (ended != data or resumed or disk.links(ledger.NAME, self.at) > 1):
             found.clearing, found.incomplete = found.clearing and not is_run, found.damaged
             disk.write_file(ledger.NAME, b"".join(found.lines()) if resumed else ended, self.at)
         elif ended != data:
             with disk.appending(ledger.NAME, self.at) as descriptor:
-                disk.append(descriptor, b"\n")
+                disk.append(descriptor, ledger.CUT)
         return found
 
     def _new_ledger(self, inside: str | None, before: Ledger | None = None) -> Ledger:
@@ -239,13 +251,8 @@ class Writer:
 
     def _mark_of_parts(self) -> str | None:
         """The mark that the parts of this run know it by."""
-        for folder in PARTS:
-            for part in _entries(self.path / folder):
-                with contextlib.suppress(OSError):
-                    found = Ledger(disk.first_line(part / ledger.NAME))
-                    if isinstance(found.inside, str) and found.place == f"{folder}/{part.name}":
-                        return found.inside
-        return None
+        marks = (found.inside for _, found in self._entries_as_parts())
+        return next((mark for mark in marks if isinstance(mark, str)), None)
 
     def _claim(self, files: Mapping[str, bytes]) -> None:
         """List files before they are made; one that is there and was not listed is somebody else's."""
@@ -253,9 +260,9 @@ class Writer:
         for name in files:
             if not ledger.is_inside(name):
                 raise ValueError(f"{name!r} leads out of the folder")
-            if name not in self.ledger.names and self._is_there(name):
+            if name not in self.ledger.names and (other := self._in_the_way(name)):
                 raise FolderError(
-                    f"{self.path / name} is in the way: it is not in the list of files that the run wrote",
+                    f"{other} is in the way: it is not in the list of files that the run wrote",
                     safe="it is as it was",
                     remedy=f"move it away, then go on: meanformer resume {self.path}"
                     if not name.startswith("segments/")
@@ -268,13 +275,22 @@ class Writer:
             disk.append(self._list, b"".join(ledger.line(list(entry)) for entry in new))
             for entry in new:
                 self.ledger.add(*entry)
+            if self._beside and not disk.same(ledger.NAME, self.at, self._list):
+                self._read_again()  # its holder has made another list meanwhile
+                self._claim(files)
 
-    def _is_there(self, name: str) -> bool:
-        try:
-            with _placed(name, self.at) as (last, at):
-                return disk.exists(last, at)
-        except FileNotFoundError:
-            return False
+    def _read_again(self) -> None:
+        self._close_list()
+        self.ledger = self._read_ledger(None)
+        self._list = disk.open_to_append(ledger.NAME, self.at)
+
+    def _in_the_way(self, name: str) -> Path | None:
+        """What has a name, or that which a file has before it is whole."""
+        with contextlib.suppress(FileNotFoundError), _placed(name, self.at) as (last, at):
+            for there in (last, disk.temporary(last)):
+                if disk.exists(there, at):
+                    return (self.path / name).with_name(there)
+        return None
 
     def _remove_below(self, name: str, folder: str, at: disk.At) -> None:
         """Remove the listed files of the folder `name`, which stands under the name `folder` in an open one."""
@@ -297,13 +313,16 @@ class Writer:
 
     def parts(self) -> Iterator[Path]:
         """The runs that are parts of this one."""
+        return (part for part, found in self._entries_as_parts() if found.inside == self.ledger.mark)
+
+    def _entries_as_parts(self) -> Iterator[tuple[Path, Ledger]]:
+        """The runs that stand where their lists say; a copy under another name is somebody else's."""
         for folder in PARTS:
             for part in _entries(self.path / folder):
                 with contextlib.suppress(OSError):
-                    found = Ledger(disk.first_line(part / ledger.NAME))
-                    known = found.inside == self.ledger.mark and found.place == f"{folder}/{part.name}"
-                    if known and not part.is_symlink():  # a copy under another name is somebody else's
-                        yield part
+                    found = head(part)
+                    if found.place == f"{folder}/{part.name}" and not part.is_symlink():
+                        yield part, found
 
     def _others(self) -> list[str]:
         """The names of what is in the folder, but for our own marks."""
@@ -316,6 +335,29 @@ class Writer:
             if len(found) > MOST_NAMED:
                 break
         return sorted(name for name in found if name not in MARKS)
+
+
+def head(folder: disk.At | Path) -> Ledger:
+    """What the list of a folder says of its run, without the names."""
+    return Ledger(disk.first_line(ledger.NAME, folder))
+
+
+def check_part(whole: Path, kind: str, name: str) -> Path:
+    """The folder of a part of the run in `whole`; refused if it is a link, or the part of another run."""
+    part = whole / kind / name
+    wrong = "is a link, which may lead out of the folder" if part.parent.is_symlink() or part.is_symlink() else ""
+    with contextlib.suppress(OSError):
+        mark, inside = head(whole).mark, head(part).inside
+        if mark is not None and inside is not None and mark != inside:
+            wrong = wrong or "is a part of another run"
+    if wrong:
+        raise FolderError(
+            f"{part} {wrong}",
+            safe="it is as it was, and so is all else in the folder",
+            remedy="move it away, and put the folder that the run wrote in its place, or go on without it: "
+            f"meanformer resume {whole}",
+        )
+    return part
 
 
 def check_there(path: Path, at: disk.At) -> None:
@@ -344,7 +386,7 @@ def check_there(path: Path, at: disk.At) -> None:
 
 def _is_part(at: disk.At) -> bool:
     try:
-        return Ledger(disk.first_line(ledger.NAME, at)).inside is not None
+        return head(at).inside is not None
     except OSError:
         return False
 

@@ -272,6 +272,31 @@ def test_overwrite_in_the_working_folder_and_through_a_link(here, monkeypatch, c
     assert sorted(entry.name for entry in here.iterdir()) == ["inner", "link", "small.toml"]
 
 
+@pytest.mark.parametrize("content", ["y\n", "{}", '{"scripts": {"start": "node"}}'])
+@pytest.mark.parametrize("more", [(), ("--overwrite",)])
+def test_a_run_json_of_somebody_else_is_in_the_way(content, more, here, monkeypatch, capsys):
+    """It is no damaged run, and no command offers to mend it."""
+    (here / "mine").mkdir()
+    (here / "mine/run.json").write_text(content)
+    assert call(monkeypatch, "run", "small.toml", "--out", "mine", *more) == 2
+    assert capsys.readouterr().err.startswith("Refused: mine is in the way")
+    assert [(entry.name, entry.read_text()) for entry in (here / "mine").iterdir()] == [("run.json", content)]
+
+
+def test_resuming_what_is_done_checks_that_it_is_whole(here, monkeypatch, capsys):
+    assert call(monkeypatch, "run", "small.toml", "--quiet") == 0
+    whole = mf.load("runs/small").points.tolist()
+    (chunk,) = (here / "runs/small/segments/000002/rows/0").glob("c/**/0/0/0")
+    data = bytearray(chunk.read_bytes())
+    data[20] ^= 1
+    chunk.write_bytes(data)
+    capsys.readouterr()
+    assert call(monkeypatch, "resume", "runs/small") == 1
+    assert "segment 000002 of runs/small is damaged" in capsys.readouterr().err
+    assert call(monkeypatch, "resume", "runs/small", "--discard-damaged") == 0
+    assert mf.load("runs/small").points.tolist() == whole
+
+
 def test_a_folder_renamed_during_a_run_in_a_process(here):
     """Exit code 1, words, nothing under the old name, and the run goes on under the new one."""
     with subprocess.Popen(ENDLESS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

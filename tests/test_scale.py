@@ -476,6 +476,30 @@ def test_results_beyond_the_range_are_refused():
     assert_refused(lambda: mf.wasserstein(left, right), ("the distance is beyond", "1.8e+308"))
 
 
+@pytest.mark.parametrize("kind", ["Softmax", "L2", "Sinkhorn", "Sigmoid", "Linear", "Unnormalised", "Hardmax"])
+@pytest.mark.parametrize("size", [1e153, 1e155, 1e300])
+def test_fields_at_the_end_of_the_range(kind, size):
+    """Logits beyond it are refused, or their limit is told: the share of tokens ahead, or the first of them."""
+    I, X = np.eye(2), np.random.default_rng(0).standard_normal((12, 2))
+    field, mu = getattr(mf, kind)(I, I, I), mf.PointCloud(size * X)
+    products = X @ X.T
+    leading = products == products.max(axis=1, keepdims=True)
+    limit = {"Sigmoid": (products > 0) / 12, "Hardmax": leading, "Softmax": leading}.get(kind)
+    for asked, expected in (
+        (lambda: mf.velocity(field, mu) / size, lambda: limit @ X),
+        (lambda: field(mu, mu.points[:3]) / size, lambda: limit[:3] @ X),
+        (lambda: field.matrix(mu), lambda: limit),
+    ):
+        try:
+            found = asked()
+        except mf.InputError as error:
+            assert "is beyond the range of floating-point numbers" in error.what
+        else:
+            assert np.isfinite(found).all()
+            if limit is not None:
+                np.testing.assert_allclose(found, expected(), rtol=1e-12, atol=1e-12)
+
+
 def test_a_covariance_at_the_end_of_the_range():
     for size in (1e308, 1.7e308, 1e-300):
         gaussian = mf.Gaussian(np.zeros(2), cov=size * np.array([[1.0, 0.5], [0.5, 1.0]]))

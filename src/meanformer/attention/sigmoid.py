@@ -83,4 +83,7 @@ class Sigmoid(AbstractAttention):
         shift = jnp.broadcast_to(self.bias - jnp.log(count), (mu.n, 1))
         tokens = summed_tokens(mu, jnp.concatenate([keys, shift], axis=1), values)
         mixed = count * view.sums.summed(jax.nn.sigmoid, queries, tokens, view.query_positions(mu))
-        return prefix_divided(mixed, mu, view)
+        # XLA gives a number also for the sigmoid of what is none, as a sum of products beyond the range may be.
+        largest = jnp.abs(jnp.where(mu.visible[:, None], keys, 0)).max()
+        known = jnp.isfinite(jnp.abs(queries).sum(axis=1) * largest)
+        return prefix_divided(jnp.where(known[:, None], mixed, jnp.nan), mu, view)

@@ -11,7 +11,7 @@ import typer
 from . import tables
 from .arguments import place, places
 from .explore import explore
-from .folders import print_run, remove, still_there, write_report
+from .folders import is_done, print_run, remove, still_there, write_report
 from .streams import complain, printable
 from .watching import watching
 
@@ -98,12 +98,11 @@ def run(
         print(json.dumps(plan, indent=1) if as_json else printable(plan_text(chosen)))
         return
     from meanformer.experiments.runner import free_folder, run_experiment
-    from meanformer.store.folder import RunFolder
 
     folder = free_folder(name, chosen) if out is None else out
     if overwrite:
         remove(folder)
-    already = RunFolder(folder).status == "done"
+    already = is_done(folder)
     with watching(quiet, bars=chosen.kind == "flow") as watch:
         if out is None and folder.name != name:
             watch.say(f"runs/{name} holds other settings: this run is {folder}")
@@ -225,13 +224,12 @@ def model(
     is done; the same command goes on after an interruption. Needs `pip install "meanformer[models]"`.
     """
     from meanformer.experiments.model import Asked, analyse, free_folder, given
-    from meanformer.store.folder import RunFolder
 
     asked = Asked(path, given(text, words, image, tokens), depth, draws, seed, dtype, cut)
     folder = free_folder(asked) if out is None else out
     if overwrite:
         remove(folder)
-    already = RunFolder(folder).status == "done"
+    already = is_done(folder)
     with watching(quiet, bars=False) as watch:
         if out is None and folder.name != asked.stem:
             watch.say(f"runs/{asked.stem} holds another run: this one is {folder}")

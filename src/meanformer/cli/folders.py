@@ -56,12 +56,20 @@ def still_there(folder: Path) -> Iterator[None]:
         ) from error
 
 
+def is_done(folder: Path) -> bool:
+    """Whether there is a run in a folder that is done."""
+    from meanformer.store.folder import RunFolder
+
+    found = RunFolder(folder)
+    return not found.holds_a_stranger() and found.status == "done"
+
+
 def remove(folder: Path) -> None:
     """Remove the run that a folder holds, if there is one, and name what is kept because no run wrote it."""
     from meanformer.store.folder import RunFolder
 
     found = RunFolder(folder)
-    if found.exists() or found.has_lost_record():
+    if (found.exists() or found.has_lost_record()) and not found.holds_a_stranger():
         kept = found.clear()
         if kept:
             more = f" and {len(kept) - MOST_NAMED} more" if len(kept) > MOST_NAMED else ""

@@ -20,7 +20,7 @@ from ..store import disk
 from ..store.errors import FolderError
 from ..store.folder import RunFolder
 from ..store.provenance import provenance
-from .runner import QUIET, Watch, begin, check_free, holding, interruptible, read_item, write_results
+from .runner import QUIET, Watch, begin, check_free, holding, holds, interruptible, read_item, write_results
 
 if TYPE_CHECKING:
     from ..models.record import TransformerRecord
@@ -230,7 +230,7 @@ def free_folder(asked: Asked) -> Path:
     for number in itertools.count(1):
         path = Path("runs") / (asked.stem if number == 1 else f"{asked.stem}-{number}")
         folder = RunFolder(path)
-        if not folder.exists() or folder.record.get("experiment_hash") == asked.mark:
+        if not folder.exists() or holds(folder, asked.mark):
             return path
     raise AssertionError("numbers do not end")
 

@@ -17,6 +17,7 @@ from ..store.errors import FolderError
 from ..store.folder import RunFolder, holds_other_things
 from ..store.interruption import asked_once
 from ..store.journal import EVERY, Journal, journal_in
+from ..store.mending import check_whole
 from ..store.provenance import provenance
 from .build import build
 from .config import Experiment, from_settings
@@ -79,9 +80,11 @@ def holding(folder: RunFolder) -> Iterator[None]:
 
 
 def resume(path: str | Path, watch: Watch = QUIET) -> RunFolder:
-    """Go on with the run in a folder, where it stopped."""
+    """Go on with the run in a folder, where it stopped; of one that is done, check that it is whole."""
     folder = RunFolder(path)
     record = folder.record
+    if folder.status == "done":
+        check_whole(folder)
     if record["kind"] == "reproduction":
         from .reproductions.runner import reproduce
 
@@ -144,7 +147,7 @@ def _record(experiment: Experiment, name: str, command: str) -> dict[str, Any]:
 
 def check_free(folder: RunFolder, experiment_hash: str) -> None:
     """Refuse a folder that is not for this experiment."""
-    if folder.exists() or folder.has_lost_record():
+    if (folder.exists() or folder.has_lost_record()) and not folder.holds_a_stranger():
         found = folder.record
         if found.get("experiment_hash") != experiment_hash:
             checks.refuse(
@@ -166,12 +169,17 @@ def check_free(folder: RunFolder, experiment_hash: str) -> None:
         )
 
 
+def holds(folder: RunFolder, experiment_hash: str) -> bool:
+    """Whether a folder holds the run of this experiment."""
+    return not folder.holds_a_stranger() and folder.record.get("experiment_hash") == experiment_hash
+
+
 def free_folder(name: str, experiment: Experiment) -> Path:
     """`runs/NAME`, or with a number behind it, if that holds another experiment."""
     for number in itertools.count(1):
         path = Path("runs") / (name if number == 1 else f"{name}-{number}")
         folder = RunFolder(path)
-        if not folder.exists() or folder.record.get("experiment_hash") == experiment.hash():
+        if not folder.exists() or holds(folder, experiment.hash()):
             return path
     raise AssertionError("numbers do not end")
 

@@ -170,7 +170,7 @@ class Density(Module):
         with np.errstate(over="ignore"):  # of a box that is too large
             before = np.maximum(0, np.ceil((mine[0] - np.asarray(low)) / side - 1e-9))
             after = np.maximum(0, np.ceil((np.asarray(high) - mine[1]) / side - 1e-9))
-            cells = self.masses.size / math.prod(self.cells) * np.prod(self.cells + before + after)
+            cells = self.masses.size / math.prod(self.cells) * float(np.prod(self.cells + before + after))
         checks.fits_in_memory(
             "a density on this box", 4 * cells * self.masses.dtype.itemsize, "extend it less: its cells keep their size"
         )

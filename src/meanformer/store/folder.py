@@ -15,9 +15,10 @@ from . import disk, ledger, lock
 from .arrays import from_files, to_files
 from .errors import FolderError, NotARun
 from .ledger import Ledger
+from .places import check_part, check_there, folder_path
 from .sealed import is_sealed, parse, seal, unseal
 from .shapes import check_shape
-from .writer import Parent, Writer, check_part, check_there, write_unlisted
+from .writer import Parent, Writer, write_unlisted
 
 FORMAT = 2
 READ = (1, FORMAT)
@@ -34,7 +35,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | os.PathLike[str], inside: Parent | None = None):
-        self.path, self.inside = _checked(path), inside
+        self.path, self.inside = folder_path(path), inside
         self._writer: Writer | None = None
         self._holds = 0
         self._listed: list[dict[str, Any]] | None = None
@@ -44,6 +45,14 @@ class RunFolder:
     def exists(self) -> bool:
         """Whether a run has begun here."""
         return disk.names_file(self.path / "run.json")
+
+    def holds_a_stranger(self) -> bool:
+        """Whether the `run.json` here is somebody else's: no run has listed it, and it cannot be read as one."""
+        if self.lists_files() or not disk.names_file(self.path / "run.json"):
+            return False
+        with contextlib.suppress(FolderError):
+            return not self.record
+        return True
 
     @property
     def record(self) -> dict[str, Any]:
@@ -373,21 +382,3 @@ def holds_other_things(path: Path) -> bool:
         return False
     ours = {disk.temporary(ledger.NAME)} | ({lock.NAME} if lock.is_ours(path / lock.NAME) else set())
     return any(entry.name not in ours for entry in path.iterdir())
-
-
-def _checked(path: Any) -> Path:
-    """The path of a folder, if it can be one."""
-    try:
-        found = os.fsencode(path) if isinstance(path, (str, os.PathLike)) else b""
-    except (UnicodeEncodeError, TypeError):
-        found = b""
-    if not found or b"\0" in found:
-        from .._checks import refuse
-
-        refuse(
-            "a run folder is named by its path",
-            got=ascii(path)[:80],
-            expected="a path as text, or a Path",
-            remedy='for example "runs/mine"',
-        )
-    return Path(path)

@@ -45,6 +45,14 @@ def mend(folder: RunFolder) -> list[str]:
     return words
 
 
+def check_whole(folder: RunFolder) -> None:
+    """Read all segments of a run and of its cases: one that is damaged is refused in words."""
+    for one in (folder, *folder.cases):
+        listed = one.manifest
+        for number in range(len(listed)):
+            one.read_segment(number, listed)
+
+
 def _segments(folder: RunFolder, there: list[Any], words: list[str]) -> tuple[list[Any] | None, list[Any]]:
     """What the manifest lists, None if it cannot be read, and the segments that are whole, from the first one on."""
     try:

@@ -5,6 +5,7 @@ from ..mutators import drop, mutant, replace
 JOURNAL = "tests/store/test_journal.py"
 FOLDER = "tests/store/test_folder.py"
 OWNERSHIP = "tests/store/test_ownership.py"
+FOREIGN = "tests/store/test_foreign.py"
 CODEC = "tests/store/test_codec.py"
 INTERRUPT = f"{JOURNAL}::test_an_interrupt_in_the_middle_of_a_write_neither_loses_nor_doubles_rows"
 PROGRAMS = "tests/test_programs.py"
@@ -80,7 +81,7 @@ MUTANTS = [
     mutant(
         "moved_unseen",
         "nobody looks whether the folder still has its name",
-        ("store/writer.py:check_there", replace("os.path.samestat(*_a)", "True")),
+        ("store/places.py:check_there", replace("os.path.samestat(*_a)", "True")),
         tests=f"{FOLDER}::test_a_folder_that_is_moved_during_a_run",
     ),
     mutant(
@@ -104,8 +105,26 @@ MUTANTS = [
     mutant(
         "copies_are_parts",
         "a copy of a case is removed with the run",
-        ("store/writer.py:Writer.parts", replace("found.place == _a", "True")),
+        ("store/writer.py:Writer._entries_as_parts", replace("found.place == _a", "True")),
         tests=f"{OWNERSHIP}::test_copies_and_changed_files_are_not_removed",
+    ),
+    mutant(
+        "any_part_is_ours",
+        "the case of another run is taken for one of this",
+        ("store/places.py:check_part", replace("mark != inside", "False")),
+        tests=f"{FOREIGN}::test_a_case_of_another_run_is_told_apart",
+    ),
+    mutant(
+        "links_are_read",
+        "reading follows links out of the folder",
+        ("store/disk.py:_opened_to_read", replace("flags | _a", "flags")),
+        tests=f"{FOREIGN}::test_links_lead_nowhere",
+    ),
+    mutant(
+        "long_words",
+        "an array in the text of a folder may have letters without number",
+        ("store/codec.py:_inline", replace("dtype.kind not in NUMBERS", "False")),
+        tests=f"{FOREIGN}::test_arrays_in_the_text_are_numbers",
     ),
     mutant(
         "a_copy_is_the_run",

@@ -18,7 +18,8 @@ class Ending(enum.IntEnum):
     - `REACHED` (0): the run reached `t1`, or its last layer.
     - `STOPPED` (1): a stop rule held.
     - `STEP_LIMIT` (2): `max_steps` steps did not reach `t1`.
-    - `STEP_TOO_SMALL` (3): error control asked for a step that is too small; a blow-up near this time, as a rule.
+    - `STEP_TOO_SMALL` (3): error control asked for a step that is too small beside t and t1; as a rule, a blow-up near
+      this time.
     - `NOT_FINITE` (4): the state left the floating-point range.
     - `SINKHORN_STALLED` (5): a Sinkhorn problem on the way was not solved to its tolerance.
     - `FATE_KNOWN` (6): a Gaussian run to `t1=jnp.inf` ended when its fate was known.
@@ -48,10 +49,13 @@ _WORDS = {
         "ran out of steps; raise max_steps, loosen rtol (of a density: take larger cells), or shorten the run"
     ),
     Ending.STEP_TOO_SMALL: (
-        "the step became too small: the solution probably blows up near this time (or rtol is too strict for the "
-        "dtype); end the run earlier, or rescale the weights"
+        "the step became too small beside t and t1: the solution blows up near this time, or t1 is very far, or rtol too "
+        "strict for the dtype; end the run earlier, or rescale the weights"
     ),
-    Ending.NOT_FINITE: "the state left the floating-point range: blow-up; end the run earlier, or rescale the weights",
+    Ending.NOT_FINITE: (
+        "the state left the floating-point range: a blow-up, or growth for long; end the run earlier, or rescale the "
+        "weights"
+    ),
     Ending.SINKHORN_STALLED: (
         "Sinkhorn iterations did not reach their tolerance, so the velocities are not those of Sinkhorn attention; "
         "raise max_iter or eps, or loosen tol"

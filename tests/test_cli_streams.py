@@ -154,6 +154,12 @@ LONG = "n" * 300
         ["init", ""],
         ["init", "/"],
         ["show", "n\udcff"],
+        ["run", "tour", "--out", ""],
+        ["run", "tour", "--out="],
+        ["reproduce", "castin2025", "--quick", "--out", ""],
+        ["show", ""],
+        ["resume", ""],
+        ["compare", "", "."],
     ],
 )
 def test_names_that_are_none_are_refused(here, monkeypatch, capsys, arguments):
@@ -163,6 +169,13 @@ def test_names_that_are_none_are_refused(here, monkeypatch, capsys, arguments):
     assert err.startswith("Refused: ")
     assert "Errno" not in err
     assert list(here.iterdir()) == []
+
+
+def test_an_empty_name_is_not_the_folder_in_which_we_are(here, monkeypatch, capsys):
+    folder(here, found=results())
+    assert call(monkeypatch, "show", "") == 2
+    assert "got:      show ''\n" in capsys.readouterr().err
+    assert call(monkeypatch, "show", ".", "--json") == 0
 
 
 def test_no_home_and_no_language(here):

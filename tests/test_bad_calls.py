@@ -385,6 +385,34 @@ CALLS = [
         "(mu, t)",
         "lambda mu, t",
     ),
+    (
+        lambda: mf.flow(SOFTMAX, TOKENS, 1.0, stop=lambda t, mu: mu.radius < 1),
+        "the stop rule the function <lambda>(t, mu) fails",
+        "AttributeError: ",
+        "(mu, t), the measure first: here with a value of type PointCloud",
+        "order of its arguments",
+    ),
+    (
+        lambda: mf.flow(SOFTMAX, TOKENS, 1.0, stop=lambda mu, t: mu.radius < 1 and t > 2),
+        "the stop rule the function <lambda>(mu, t) needs numbers",
+        "TracerBoolConversionError: ",
+        "written with jax.numpy",
+        "in place of `if`",
+    ),
+    (
+        lambda: mf.flow(SOFTMAX, TOKENS, 1.0, observers={"a": lambda t, mu: mu.points[0, 0]}),
+        "the observer 'a' fails",
+        "AttributeError: ",
+        "(mu, t), the measure first: here with a value of type PointCloud",
+        "order of its arguments",
+    ),
+    (
+        lambda: mf.layers(SOFTMAX, TOKENS, depth=2, observers={"a": lambda mu, t: np.asarray(mu.points)[0]}),
+        "the observer 'a' needs numbers",
+        "TracerArrayConversionError: ",
+        "written with jax.numpy",
+        "use jax.numpy instead of NumPy",
+    ),
     (lambda: mf.flow(SOFTMAX, TOKENS, 1.0, max_steps=0), "max_steps must be", "max_steps = 0", ">= 1", "max_steps=10"),
     (lambda: mf.flow(SOFTMAX, TOKENS, 1.0, progress="yes"), "progress must be True", "'yes'", "truth", "progress=True"),
     (lambda: mf.flow(SOFTMAX, TOKENS, 1.0, adjoint="direct"), "adjoint must be", "'direct'", "ForwardMode()", "leave"),
@@ -500,6 +528,18 @@ def test_table_is_complete_and_every_message_differs(finished, as_a_user):
     print(f"\n{len(ROWS)} bad calls")
     assert len(ROWS) >= 40
     assert [m for m in messages if messages.count(m) > 1] == []
+
+
+def test_the_error_of_a_users_function_comes_with_the_refusal():
+    error = LookupError("mine")
+
+    def broken(mu, t):
+        raise error
+
+    for asked in ({"observers": {"a": broken}}, {"stop": broken}):
+        with pytest.raises(InputError, match="LookupError: mine") as refused:
+            mf.flow(SOFTMAX, TOKENS, 1.0, **asked)
+        assert refused.value.__cause__ is error
 
 
 def test_known_numbers_are_checked_under_jit_too():

@@ -154,6 +154,12 @@ LONG = "n" * 300
         ["init", ""],
         ["init", "/"],
         ["show", "n\udcff"],
+        ["run", "tour", "--out", ""],
+        ["run", "tour", "--out="],
+        ["reproduce", "castin2025", "--quick", "--out", ""],
+        ["show", ""],
+        ["resume", ""],
+        ["compare", "", "."],
     ],
 )
 def test_names_that_are_none_are_refused(here, monkeypatch, capsys, arguments):
@@ -163,6 +169,47 @@ def test_names_that_are_none_are_refused(here, monkeypatch, capsys, arguments):
     assert err.startswith("Refused: ")
     assert "Errno" not in err
     assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [["run", "tour"], ["reproduce", "castin2025", "--quick"]])
+@pytest.mark.parametrize(
+    ("out", "got"),
+    [
+        ("file", "a file"),
+        ("file/x", "a file"),
+        ("file/x/../y", "a file"),
+        ("link", "a link that leads nowhere"),
+        ("link/x", "a link that leads nowhere"),
+        ("folder", "a folder with other things in it"),
+    ],
+)
+def test_what_is_in_the_way_of_a_folder_is_refused(here, monkeypatch, capsys, command, out, got):
+    """Before any work, wherever it stands in the name: exit code 2, as for a name that no file can have."""
+    Path("file").write_text("mine")
+    Path("link").symlink_to("nowhere")
+    Path("folder").mkdir()
+    Path("folder/mine.txt").write_text("mine")
+    before = {entry.name for entry in here.rglob("*")}
+    assert call(monkeypatch, *command, "--out", out) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"Refused: {out.partition('/')[0]} is in the way\n  got:      {got}\n")
+    assert {entry.name for entry in here.rglob("*")} == before
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc")
+def test_where_no_folder_can_be_made(here, monkeypatch, capsys):
+    assert call(monkeypatch, "run", "tour", "--out", "/proc/x/y") == 2
+    err = capsys.readouterr().err
+    assert err.startswith("Refused: no folder can be made at /proc/x/y\n")
+    assert "choose another folder" in err
+    assert "writable" not in err
+
+
+def test_an_empty_name_is_not_the_folder_in_which_we_are(here, monkeypatch, capsys):
+    folder(here, found=results())
+    assert call(monkeypatch, "show", "") == 2
+    assert "got:      show ''\n" in capsys.readouterr().err
+    assert call(monkeypatch, "show", ".", "--json") == 0
 
 
 def test_no_home_and_no_language(here):

@@ -120,6 +120,14 @@ def test_what_cannot_be_shown_is_refused_in_words(what):
     assert len(str(refused.value)) < 600
 
 
+@pytest.mark.parametrize("host", ["", " "], ids=ascii)
+def test_an_empty_host_is_refused(host, monkeypatch):
+    """As of a variable of the shell that is not set; it would be every address of the machine."""
+    monkeypatch.setattr(launch.asyncio, "run", lambda work: work.close())
+    with pytest.raises(InputError, match="no host to listen on"):
+        launch.explore(host=host, port=0, browser=False)
+
+
 def test_an_address_of_its_own_is_drawn(monkeypatch, capsys):
     """It is long, random, and printed; only the serving is left out."""
     monkeypatch.setattr(launch, "_serve", lambda server, doorman, listening, *_: listening.close())

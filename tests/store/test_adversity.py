@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import itertools
 import os
 import shutil
@@ -13,7 +14,8 @@ import pytest
 
 import meanformer as mf
 from meanformer.experiments.runner import Interrupted, flushed, interruptible
-from meanformer.store.interruption import undisturbed
+from meanformer.store import interruption
+from meanformer.store.interruption import asked_once, undisturbed
 from store.runs import bits, shrinking
 
 
@@ -58,28 +60,89 @@ def test_asked_to_end_five_times(name, tmp_path, whole, monkeypatch):
         signal.raise_signal(signal.Signals[name])
 
 
-@pytest.mark.usefixtures("heeded")
-def test_an_interruption_that_got_lost_is_not_forgotten(tmp_path, whole, monkeypatch):
-    """Python forgets what is raised inside of a finaliser; the next segment remembers."""
-    keep, count = mf.Journal.keep, itertools.count()
+def in_a_finaliser(ask):
+    """Signals where Python forgets what is raised."""
 
     class Finalised:
         def __del__(self):
-            signal.raise_signal(signal.SIGTERM)
+            ask()
+
+    Finalised()
+
+
+def in_the_garbage_collector(ask):
+    """The same, as JAX's callback does it while it collects."""
+
+    def collecting(phase, info):
+        if phase == "start":
+            ask()
+
+    gc.callbacks.append(collecting)
+    try:
+        gc.collect()
+    finally:
+        gc.callbacks.remove(collecting)
+
+
+FORGETFUL = pytest.mark.parametrize("forgetful", [in_a_finaliser, in_the_garbage_collector])
+
+
+@FORGETFUL
+@pytest.mark.usefixtures("heeded")
+def test_an_interruption_that_got_lost_is_not_forgotten(forgetful, tmp_path, whole, monkeypatch):
+    """Python prints what is raised inside of a finaliser, and forgets it: nothing is raised there, and the next segment
+    remembers.
+    """
+    keep, count, lost = mf.Journal.keep, itertools.count(), []
 
     def kept(self, *args):
         if next(count) == 1:
-            monkeypatch.setattr("sys.unraisablehook", lambda event: None)
-            Finalised()
+            forgetful(lambda: [signal.raise_signal(signal.SIGTERM) for _ in range(3)])
         keep(self, *args)
 
     path = tmp_path / "run"
     with monkeypatch.context() as patch:
+        patch.setattr("sys.unraisablehook", lost.append)
+        patch.setattr(interruption, "SOON", 3600.0)  # it is the next segment that remembers
         patch.setattr(mf.Journal, "keep", kept)
         with pytest.raises(Interrupted), interruptible(path), flushed(mf.Journal(path)) as journal:
             shrinking(journal)
+    assert lost == []
     assert len(mf.load(path).times) == 3
     assert bits(shrinking(mf.Journal(path))) == bits(whole)
+
+
+@FORGETFUL
+@pytest.mark.usefixtures("heeded")
+def test_an_interruption_that_got_lost_comes_again(forgetful, monkeypatch):
+    """By itself, also where no segment follows, as in a compilation; and once."""
+    lost = []
+    monkeypatch.setattr("sys.unraisablehook", lost.append)
+    with asked_once():
+        with pytest.raises(KeyboardInterrupt):  # it comes some time after
+            forgetful(lambda: signal.raise_signal(signal.SIGINT))
+            wait(60)
+        signal.raise_signal(signal.SIGINT)
+        wait(5 * interruption.SOON)
+    assert lost == []
+
+
+def wait(seconds):
+    """In steps, since Python heeds signals between them."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+
+
+@FORGETFUL
+@pytest.mark.usefixtures("heeded")
+def test_after_a_write_an_interruption_is_raised_wherever_it_came(forgetful):
+    def write():
+        with undisturbed():
+            forgetful(lambda: signal.raise_signal(signal.SIGINT))
+
+    with asked_once(), pytest.raises(KeyboardInterrupt):
+        write()
 
 
 @pytest.mark.usefixtures("heeded")

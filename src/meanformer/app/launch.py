@@ -33,6 +33,7 @@ ONCE = (
 
 def bound_socket(host: str, port: int | None) -> socket.socket:
     """A socket on the port that was asked for, or on the first free one."""
+    _check_host(host)
     ports = range(PORT, PORT + TRIED) if port is None else [port]
     for number in ports:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -56,6 +57,19 @@ def bound_socket(host: str, port: int | None) -> socket.socket:
         expected="an address of this machine, and a port that nobody uses",
         remedy="choose another one: meanformer explore --port 0 takes any that is free",
     )
+
+
+def _check_host(host: str) -> None:
+    """Refuse a host that no port of this machine could have."""
+    from .. import _checks as checks
+
+    if not host.strip():
+        checks.refuse(
+            "no host to listen on",
+            got="an empty name, which would be every address of this machine",
+            expected="an address of this machine; without --host, 127.0.0.1, which only this machine can reach",
+            remedy="leave --host out; --host 0.0.0.0 if everybody who can reach this machine is meant",
+        )
 
 
 def what_to_show(what: str | None) -> tuple[str | None, Path | None]:

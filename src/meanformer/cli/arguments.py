@@ -1,5 +1,7 @@
 """Names in the arguments that no file can have, or no page can show: refused before any work."""
 
+import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,11 +10,24 @@ from .streams import printable
 # File systems take 255 bytes; while we write, a name has a few more letters.
 LONGEST_NAME = 240
 LONGEST_PATH = 4000
+_WITHOUT_VALUE = re.compile("--[a-z-]+=")
 
 
 def refuse_unreadable(arguments: Sequence[str]) -> None:
-    """Refuse arguments that are no text: reports, JSON and messages could not have them."""
-    for argument in arguments:
+    """Refuse arguments that are no text: reports, JSON and messages could not have them; and empty ones: as the name of
+    a folder they would be that in which we are, as a host every address.
+    """
+    for number, argument in enumerate(arguments):
+        if not argument or _WITHOUT_VALUE.fullmatch(argument):
+            from meanformer import _checks as checks
+
+            before = [*arguments[max(number - 1, 0) : number], argument]
+            checks.refuse(
+                "an argument is empty",
+                got=printable(shlex.join(before)),
+                expected="a name or a value; `.` for the folder in which you are",
+                remedy="leave the option out, or look whether a variable of the shell is not set",
+            )
         try:
             argument.encode()
         except UnicodeEncodeError:

@@ -71,8 +71,19 @@ def run_experiment(
 @contextlib.contextmanager
 def holding(folder: RunFolder) -> Iterator[None]:
     """The right to write into a folder, which is made."""
+    before = folder.path.exists()
     with disk.explained(folder.path, "all that was written before" if folder.exists() else ""):
-        folder.hold()
+        try:
+            folder.hold()
+        except FileNotFoundError as error:  # as in /proc
+            if before or folder.path.exists():
+                raise
+            raise checks.InputError(
+                f"no folder can be made at {folder.path}",
+                error.strerror,
+                "a place on a disk",
+                "choose another folder with --out",
+            ) from error
     try:
         yield
     finally:
@@ -157,16 +168,25 @@ def check_free(folder: RunFolder, experiment_hash: str) -> None:
                 remedy="choose another folder with --out, or remove its run with --overwrite (what is yours stays)",
             )
         return
-    with disk.explained(folder.path):  # one that may not be looked into
-        is_folder = folder.path.is_dir()
-        in_the_way = folder.path.exists() and (not is_folder or holds_other_things(folder.path))
-    if in_the_way:
+    found = _in_the_way(folder.path)
+    if found is not None:
         checks.refuse(
-            f"{folder.path} is in the way",
-            got="a folder with other things in it" if is_folder else "a file",
+            f"{found[0]} is in the way",
+            got=found[1],
             expected="a new folder, or an empty one",
             remedy="choose another folder with --out",
         )
+
+
+def _in_the_way(path: Path) -> tuple[Path, str] | None:
+    """What stands where a new run folder is to be, or where one above it is to be; and what it is, in words."""
+    with disk.explained(path):  # one that may not be looked into
+        if path.is_dir():
+            return (path, "a folder with other things in it") if holds_other_things(path) else None
+        there = next((place for place in (path, *path.parents) if place.is_symlink() or place.exists()), None)
+        if there is None or there.is_dir():
+            return None
+        return there, "a file" if there.exists() else "a link that leads nowhere"
 
 
 def holds(folder: RunFolder, experiment_hash: str) -> bool:

@@ -89,6 +89,28 @@ class Observer(Module):
 ALL_TOKENS = Observer(None, {})
 
 
+def answer_of(what: str, function: Callable[[Any, Scalar], Any], mu: Any, t: Scalar) -> Any:
+    """The shapes of what a user's function of the measure and the time gives; refused, with its own error, where it
+    fails. `what` names it.
+    """
+    try:
+        return eqx.filter_eval_shape(function, mu, t)
+    except jax.errors.JAXTypeError as error:
+        raise checks.InputError(
+            f"{what} needs numbers that are not known when it is compiled",
+            f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}",
+            "a function (mu, t) that is written with jax.numpy: a run compiles it",
+            "use jax.numpy instead of NumPy, and jnp.where in place of `if`",
+        ) from error
+    except Exception as error:
+        raise checks.InputError(
+            f"{what} fails",
+            f"{type(error).__name__}: {error}",
+            f"a function that is called with (mu, t), the measure first: here with {checks.described(mu)} and a time",
+            "look at the order of its arguments, and at what the measure has; the error itself stands above this one",
+        ) from error
+
+
 def checked_observer(sample: Any, observers: Any, system: AbstractSystem, t: Scalar) -> Observer:
     """The observer that the user's `sample` and `observers` mean."""
     tokens, functions = None, {}
@@ -128,16 +150,13 @@ def checked_observer(sample: Any, observers: Any, system: AbstractSystem, t: Sca
                     expected=f"other names than {', '.join(functions)}",
                     remedy="choose another name",
                 )
-            try:
-                shape = eqx.filter_eval_shape(function, system.measure(system.start()), t)
-            except jax.errors.JAXTypeError:
-                shape = None
+            shape = answer_of(f"the observer {name!r}", function, system.measure(system.start()), t)
             if not hasattr(shape, "shape") and not isinstance(shape, (int, float)):
                 checks.refuse(
-                    f"the observer {name!r} must give one array, and be written with jax.numpy",
-                    got="a function that needs known numbers" if shape is None else checks.described(shape),
+                    f"the observer {name!r} must give one array",
+                    got=checks.described(shape),
                     expected="an array, the same shape at all times: observers are compiled",
-                    remedy="use jax.numpy instead of NumPy; stack several numbers, or give several observers",
+                    remedy="stack several numbers, or give several observers",
                 )
         functions |= observers
     return Observer(tokens, functions) if functions or tokens is not None else ALL_TOKENS

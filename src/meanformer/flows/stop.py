@@ -19,6 +19,7 @@ from .._warm import Module
 from ..measures.cloud import PointCloud
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
+from .observe import answer_of
 
 
 class AbstractStop(Module):
@@ -153,7 +154,7 @@ def _answers(rule: Any, mu: Any, t: Scalar) -> bool:
     """Whether a user's function answers yes or no about a measure."""
     if not checks.takes(rule, 2):
         return False
-    answer = eqx.filter_eval_shape(rule, mu, t)
+    answer = answer_of(f"the stop rule {checks.described(rule)}", rule, mu, t)
     return isinstance(answer, bool) or (getattr(answer, "shape", None) == () and answer.dtype == bool)
 
 

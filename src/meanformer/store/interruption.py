@@ -2,17 +2,25 @@
 middle of a write. Nothing here imports JAX.
 """
 
+import _thread
 import contextlib
+import gc
+import inspect
+import math
 import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 ENDINGS = [signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 # Who asks again after so many seconds insists.
 INSISTING = 2.0
+# What came where nothing can be raised comes again after so many seconds.
+SOON = 0.05
+WAITS = -math.inf
 
 
 class _Once:
@@ -22,11 +30,33 @@ class _Once:
         self.before = before
         self.asked: float | None = None
 
-    def __call__(self, *_: Any) -> None:
+    def __call__(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.asked is None or now - self.asked > INSISTING:
+            if _is_forgetful(frame):
+                self.asked = WAITS
+                _thread.start_new_thread(self._again, (number,))  # no other way of starting one takes no lock
+                return
             self.asked = now
             raise KeyboardInterrupt
+
+    def _again(self, number: int) -> None:
+        """Send the signal again, if nobody has interrupted meanwhile."""
+        time.sleep(SOON)
+        if self.asked == WAITS:
+            _thread.interrupt_main(number)
+
+
+def _is_forgetful(frame: FrameType | None) -> bool:
+    """Whether we are inside a finaliser, or a callback of the garbage collector, of which JAX has one: Python prints
+    what is raised there, and forgets it.
+    """
+    callbacks = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+    while frame is not None:
+        if frame.f_code.co_name == "__del__" or frame.f_code in callbacks:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _handler() -> _Once | None:
@@ -76,10 +106,11 @@ def asked_as_before() -> Iterator[None]:
 
 
 def interrupt_if_asked() -> None:
-    """Interrupt again, if that was asked for and got lost: Python forgets what is raised inside of a finaliser."""
+    """Interrupt, if that was asked for where nothing could be raised."""
     if threading.current_thread() is threading.main_thread():
         handler = _handler()
         if handler is not None and handler.asked is not None:
+            handler.asked = time.monotonic()
             raise KeyboardInterrupt
 
 
@@ -89,18 +120,18 @@ def undisturbed() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[tuple[int, Any]] = []
+    came: list[int] = []
     handlers = _heeded()
     for number in handlers:
-        signal.signal(number, lambda *event: came.append(event))
+        signal.signal(number, lambda number, _: came.append(number))
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    for number, frame in came[:1]:
+    for number in came[:1]:
         handler = handlers[signal.Signals(number)]
         if callable(handler):
-            handler(number, frame)
+            handler(number, inspect.currentframe())  # not where it came, which may have been a finaliser
         elif handler == signal.SIG_DFL:
             os.kill(os.getpid(), number)

@@ -30,6 +30,12 @@ MUTANTS = [
         tests=INTERRUPT,
     ),
     mutant(
+        "interrupt_in_a_callback",
+        "Ctrl-C is raised inside of a callback of the garbage collector",
+        ("store/interruption.py:_is_forgetful", replace("_a in callbacks", "False")),
+        tests="tests/store/test_adversity.py::test_an_interruption_that_got_lost_is_not_forgotten",
+    ),
+    mutant(
         "damage_unseen",
         "checksums are not compared",
         ("store/folder.py:RunFolder._chunk", replace("zlib.crc32(data) != _", "False")),

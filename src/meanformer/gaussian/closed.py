@@ -11,18 +11,12 @@ import numpy as np
 from scipy.special import wrightomega
 
 from .. import _checks as checks
-from .._scale import norm, unit
+from .._scale import grown, norm, unit
 from ..measures.gaussian import Gaussian
 from . import _host as host
 
 KINDS = ("softmax", "l2", "sinkhorn")
 Values: TypeAlias = np.ndarray | np.floating
-
-
-def _grown(value: Values, growth: Values) -> np.ndarray:
-    """`value * exp(growth)`: 0 stays 0, and what floats cannot hold is infinite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.where(value == 0, 0.0, value * np.exp(growth))
 
 
 def _gaussian(mean: np.ndarray, factor: np.ndarray, like: Gaussian) -> Gaussian:
@@ -165,7 +159,7 @@ def one_dimensional(
         checks.representable(2 * b * variance, "2 b variance", host.SMALLER)
         growth = _sinkhorn_growth(np.abs(b) * variance, v * t, np.sign(b))
         mean_growth = v * t
-    return _grown(mean, mean_growth), _grown(variance, growth)
+    return grown(mean, mean_growth), grown(variance, growth)
 
 
 # V = I
@@ -281,7 +275,7 @@ def softmax_identity_flow(A: Any, gaussian: Gaussian, t: Any, v: Any = 1.0) -> G
     root = np.sqrt(np.maximum(1 - v * t[..., None] * values, np.finfo(float).tiny))
     # (I - 2tv Sigma A)^(-1/2) = I + L U diag((1/root - 1) / x) U^T L^T A, x = values / 2, without the division by x.
     gain = 2 * v * t[..., None] / (root * (1 + root))
-    mean = _grown(m + gain * (U.T @ L.T @ A @ m) @ (L @ U).T, v * t[..., None])
+    mean = grown(m + gain * (U.T @ L.T @ A @ m) @ (L @ U).T, v * t[..., None])
     return _gaussian(mean, L @ U / root[..., None, :], gaussian)
 
 
@@ -332,7 +326,7 @@ def matched_flow(
         growth, power = _sinkhorn_growth(beta * nu + 0 * time, time, np.float64(sign)), 0
     W = Wt.T
     gain = np.expm1(power * growth / 2) / np.where(roots > 0, roots, 1)
-    mean = _grown(m + gain * (U.T @ K @ m) @ (L @ W).T, time)
+    mean = grown(m + gain * (U.T @ K @ m) @ (L @ W).T, time)
     factor = L + (L @ W * np.expm1(growth / 2)[..., None, :]) @ Wt
     return _gaussian(mean, factor, gaussian)
 

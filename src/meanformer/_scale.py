@@ -7,6 +7,7 @@ power of two is locally constant.
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -57,6 +58,15 @@ def times(*factors: Any) -> Any:
     none = functools.reduce(jnp.logical_or, [m == 0 for m in mantissas])
     mantissa = math.prod(jnp.where(none & jnp.isinf(m), 1, m) for m in mantissas)
     return jnp.ldexp(mantissa, sum(jnp.frexp(u)[1] - 1 for u in units))
+
+
+def quotient(above: Sequence[Any], below: Sequence[Any]) -> float:
+    """The product of the numbers `above` over that of those `below`, of Python or NumPy: within the range where it is,
+    though products of some of them may not be; else 0 or infinite.
+    """
+    (up, powers), (down, less) = (np.frexp(np.array(numbers, float)) for numbers in (above, below))
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.ldexp(np.prod(up) / np.prod(down), powers.sum() - less.sum()))
 
 
 def grown(value: Any, exponent: Any) -> Any:

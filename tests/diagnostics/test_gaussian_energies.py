@@ -53,6 +53,14 @@ def test_l2_energy_of_any_size(size, dtype, rtol):
     assert float(derivative) == pytest.approx(float(slope), rel=10 * rtol, abs=0)
 
 
+def test_l2_energy_of_a_product_beyond_the_range_and_of_parts_beyond_it():
+    wide = mf.Gaussian(np.zeros(2), factor=np.diag([1e200, 1e-200]))
+    assert l2_energy(np.full((3, 2), 1e200), wide) == -np.inf
+    exact = -(2 - np.log(3)) / 2  # s = 1, as in the docstring
+    for K in ([[0.0, 1e200]], [[1e-200, 0.0]], [[0.0, 1e200], [0.0, 0.0]]):
+        np.testing.assert_allclose(l2_energy(K, wide), exact / 2, rtol=1e-14)
+
+
 # The fields whose Gaussians descend an energy, and G of MATH e.2 for each
 
 RNG = np.random.default_rng(45)

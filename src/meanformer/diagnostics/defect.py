@@ -12,7 +12,8 @@ def log_defect(s: Array) -> Array:
     """
     large, small = s > 1 / jnp.finfo(s.dtype).eps, s < 0.5
     logs = jnp.log1p(2 * jnp.where(large, 0, s) ** 2) / 2
-    logs = jnp.where(large, jnp.log(jnp.where(large, s, 1)) + math.log(2) / 2, logs)
+    finite = jnp.minimum(s, jnp.finfo(s.dtype).max)
+    logs = jnp.where(large, jnp.log(jnp.where(large, finite, 1)) + math.log(2) / 2, logs)
     # log(1 + x) = 2 artanh r with r = x / (2 + x): the first term of the series is subtracted by hand.
     squares = jnp.where(small, s, 0) ** 2
     r = squares / (1 + squares)

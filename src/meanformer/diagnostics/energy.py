@@ -135,7 +135,11 @@ def l2_energy(K: Any, gaussian: Gaussian) -> Scalar:
     ```
     """
     K, _, L = _read(K, "K", gaussian, square=False)
-    values = jnp.linalg.svd(K @ L, compute_uv=False)
+    # Rows of L in units of their own, as for softmax.
+    k, rows = unit(K), unit(L, 1)
+    K = K / k * rows.T
+    left = unit(K)
+    values = jnp.linalg.svd((K / left) @ (L / rows), compute_uv=False) * left * k
     return -jnp.sum(log_defect(values)) / 2
 
 

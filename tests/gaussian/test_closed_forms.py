@@ -419,6 +419,12 @@ def test_matched_keys_shrink_what_is_large(kind, variance):
     mean, after = closed.one_dimensional(kind, -1, 1, 1, 1, 0.7 * deviation, deviation**2, np.array([0.0, 1.0]))
     np.testing.assert_allclose(path.covariance[:, 0, 0], after, rtol=1e-14)
     np.testing.assert_allclose(path.mean[:, 0], mean, rtol=1e-14)
+    # In the plane, in columns along the diagonals: an isotropic covariance.
+    columns, far = deviation * np.array([[1.0, 1.0], [1.0, -1.0]]), deviation * np.array([0.7, 0.3])
+    later = closed.matched_flow(kind, np.eye(2), -1, mf.Gaussian(far, factor=columns), 1.0)
+    mean, after = closed.one_dimensional(kind, -1, 1, 1, 1, far, 2 * deviation**2, 1.0)
+    close(later.covariance, np.diag(after), 1e-14)
+    np.testing.assert_allclose(later.mean, mean, rtol=1e-13)
 
 
 @pytest.mark.parametrize("k", [1, 2])

@@ -427,6 +427,17 @@ def test_matched_keys_shrink_what_is_large(kind, variance):
     np.testing.assert_allclose(later.mean, mean, rtol=1e-13)
 
 
+@pytest.mark.parametrize("variance", [1e-30, 1.0, 1e20, 1e34, 1e60])
+def test_softmax_with_minus_identity_shrinks_what_is_large(variance):
+    deviation = np.sqrt(variance)
+    columns, far = deviation * np.array([[1.0, 1.0], [1.0, -1.0]]), deviation * np.array([0.7, 0.3])
+    later = closed.softmax_identity_flow(-np.eye(2), mf.Gaussian(far, factor=columns), [0.0, 1.0])
+    mean, after = closed.one_dimensional("softmax", -1, 1, 1, 1, far, 2 * deviation**2, np.array([[0.0], [1.0]]))
+    np.testing.assert_allclose(later.mean, mean, rtol=1e-13)
+    for covariance, variances in zip(later.covariance, after, strict=True):
+        close(covariance, np.diag(variances), 1e-13)
+
+
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("size", [1e-8, 1.0, 1e8, 1e17])
 def test_matched_keys_beside_what_they_do_not_see(k, size):

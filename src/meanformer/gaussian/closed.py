@@ -270,8 +270,9 @@ def softmax_identity_flow(A: Any, gaussian: Gaussian, t: Any, v: Any = 1.0) -> G
     root = np.sqrt(np.maximum(1 - v * t[..., None] * values, np.finfo(float).tiny))
     # (I - 2tv Sigma A)^(-1/2) = I + L U diag((1/root - 1) / x) U^T L^T A, x = values / 2, without the division by x.
     gain = 2 * v * t[..., None] / (root * (1 + root))
-    mean = grown(m + gain * (U.T @ L.T @ A @ m) @ (L @ U).T, v * t[..., None])
-    return _gaussian(mean, L @ U / root[..., None, :], gaussian)
+    sizes, LU = np.where(values != 0, values / 2, 1), L @ U
+    moved = _moved(m, A.T @ LU, LU, sizes, gain, 1 / root)
+    return _gaussian(grown(moved, v * t[..., None]), LU / root[..., None, :], gaussian)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
@@ -321,20 +322,20 @@ def matched_flow(
     else:
         beta = 1 if kernel == "dot" else 2
         growth, power = _sinkhorn_growth(beta * nu + 0 * time, time, np.float64(sign)), 0
-    sizes, columns = np.where(roots > 0, roots, 1), LW[:, : len(roots)]
-    mean = grown(_moved(m, K.T @ U, sizes, columns, power * growth / 2), time)
+    sizes, change = np.where(roots > 0, roots, 1), power * growth / 2
+    moved = _moved(m, K.T @ U, LW[:, : len(roots)], sizes, np.expm1(change) / sizes, np.exp(change))
     growth = np.concatenate([growth, np.zeros((*growth.shape[:-1], len(Wt) - len(roots)))], axis=-1)
-    return _gaussian(mean, grown(LW, growth[..., None, :] / 2), gaussian)
+    return _gaussian(grown(moved, time), grown(LW, growth[..., None, :] / 2), gaussian)
 
 
-def _moved(m: np.ndarray, seen: np.ndarray, sizes: np.ndarray, columns: np.ndarray, growth: Any) -> np.ndarray:
-    r"""$m+\sum_i(e^{g_i}-1)\,(s_i\cdot m/r_i)\,c_i$ where $s_i\cdot c_j=r_i\delta_{ij}$, without cancellation."""
-    # What shrinks is taken out, and put back as small as it is; again and again, since each time leaves its rounding.
-    shrinks = growth < -1
-    rest = m + 0 * growth[..., :1]
-    for _ in range(12):
+def _moved(m: Any, seen: Any, columns: Any, sizes: Any, gain: Any, left: Any) -> np.ndarray:
+    r"""$m+\sum_ia_i(s_i\cdot m)\,c_i$, where $s_i\cdot c_j=r_i\delta_{ij}$ and $1+a_ir_i$ is `left`, without
+    cancellation: what shrinks is taken out, and put back as small as it is.
+    """
+    shrinks, rest = left < 0.4, m + 0 * left[..., :1]
+    for _ in range(12):  # each time leaves its rounding
         rest = rest - np.where(shrinks, rest @ seen / sizes, 0) @ columns.T
-    return rest + (np.where(shrinks, np.exp(growth), np.expm1(growth)) / sizes * (m @ seen)) @ columns.T
+    return rest + (np.where(shrinks, left / sizes, gain) * (m @ seen)) @ columns.T
 
 
 # A blow-up of l2 attention

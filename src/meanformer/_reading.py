@@ -109,13 +109,21 @@ def _walk(part: Any, value: Any, axes: int) -> bool:
             traced |= isinstance(entry, Tracer)
             truths += isinstance(entry, (bool, np.bool_))
             _refuse_masked(entry, value)
-            if type(entry) is int and entry.bit_length() > EXACT and entry.bit_length() < 64:
+            if isinstance(entry, int) and EXACT < entry.bit_length() <= 64:
                 whole_numbers(np.asarray(entry), float)
-            elif isinstance(entry, (np.ndarray, np.generic, jax.Array)) and entry.dtype.itemsize < 4:
-                _readable(entry, value)
+            elif isinstance(entry, (np.ndarray, np.generic, jax.Array)):
+                _check_entry(entry, value)
     if 0 < truths < len(part):
         raise Unreadable(f"{_a(value)} with truth values among numbers", "must be numbers, not truth values")
     return traced
+
+
+def _check_entry(entry: Any, value: Any) -> None:
+    """Refuse an array or a number with a dtype in a list, which are read as one array that may be of another dtype."""
+    if entry.dtype.itemsize < 4:
+        _readable(entry, value)
+    elif entry.dtype.kind in "iu":
+        whole_numbers(entry, float)
 
 
 def _refuse_masked(entry: Any, value: Any) -> None:

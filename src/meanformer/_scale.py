@@ -5,7 +5,9 @@ or a rank is neither. All take arrays of NumPy and of JAX, can be traced, and ha
 power of two is locally constant.
 """
 
+import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -49,11 +51,33 @@ def square(small: Any, unit: Any) -> Any:
 
 def times(*factors: Any) -> Any:
     """The product of numbers, one or more of JAX: within the range where it is, though products of some of them may not
-    be.
+    be. It is 0 if one of them is: infinite are those that are beyond the range.
     """
     units = [unit(factor) for factor in factors]
-    mantissa = math.prod(factor / u for factor, u in zip(factors, units, strict=True))
+    mantissas = [factor / u for factor, u in zip(factors, units, strict=True)]
+    none = functools.reduce(jnp.logical_or, [m == 0 for m in mantissas])
+    mantissa = math.prod(jnp.where(none & jnp.isinf(m), 1, m) for m in mantissas)
     return jnp.ldexp(mantissa, sum(jnp.frexp(u)[1] - 1 for u in units))
+
+
+def quotient(above: Sequence[Any], below: Sequence[Any]) -> float:
+    """The product of the numbers `above` over that of those `below`, of Python or NumPy: within the range where it is,
+    though products of some of them may not be; else 0 or infinite.
+    """
+    (up, powers), (down, less) = (np.frexp(np.array(numbers, float)) for numbers in (above, below))
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.ldexp(np.prod(up) / np.prod(down), powers.sum() - less.sum()))
+
+
+def grown(value: Any, exponent: Any) -> Any:
+    """`value * exp(exponent)`: within the range where it is, though the exponential may not be; 0 stays 0."""
+    xp = _numpy_of(value)
+    value = xp.asarray(value)
+    # Of 0 the exponential is finite: so derivatives are no NaN either.
+    most = np.asarray(math.log(np.finfo(value.dtype).max) - 1, value.dtype)
+    with np.errstate(over="ignore", under="ignore"):
+        half = xp.exp(xp.where(value == 0, xp.minimum(exponent, most), exponent) / 2)
+        return value * half * half
 
 
 def product(small: Any, units: Any) -> Any:

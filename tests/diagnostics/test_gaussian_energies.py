@@ -1,5 +1,7 @@
 """Energies of Gaussians, and attention as their gradient flow."""
 
+from decimal import Decimal, localcontext
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,6 +33,32 @@ def test_golden(name):
 def test_worked_number():
     g = mf.Gaussian([0.5, -0.25], cov=[[1.0, 0.3], [0.3, 0.5]])
     np.testing.assert_allclose(ot_energy([[0.26, -0.26], [0.25, 0.22]], g), -0.1473180058, atol=1e-10)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("float64", 2e-15), ("float32", 1e-6)])
+@pytest.mark.parametrize("size", [1e-9, 1e-8, 1e-6, 1e-3, 0.1, 0.499, 0.501, 2.0, 1e3])
+def test_l2_energy_of_any_size(size, dtype, rtol):
+    """-(s^2 - log(1 + 2 s^2) / 2) / 2 in decimals, and its derivative -2 s^3 / (1 + 2 s^2)."""
+    s = Decimal(float(jnp.asarray(size, dtype)))
+    with localcontext() as context:
+        context.prec = 60
+        energy, slope = -(s**2 - (1 + 2 * s**2).ln() / 2) / 2, -2 * s**3 / (1 + 2 * s**2)
+
+    def of(deviation):
+        factor = deviation * jnp.asarray([[1.0, 0.0], [0.0, 0.0]], dtype)  # and a direction of variance 0
+        return l2_energy(jnp.eye(2, dtype=dtype), mf.Gaussian(jnp.zeros(2, dtype), factor=factor))
+
+    found, derivative = jax.value_and_grad(of)(jnp.asarray(size, dtype))
+    assert float(found) == pytest.approx(float(energy), rel=rtol, abs=0)
+    assert float(derivative) == pytest.approx(float(slope), rel=10 * rtol, abs=0)
+
+
+def test_l2_energy_of_a_product_beyond_the_range_and_of_parts_beyond_it():
+    wide = mf.Gaussian(np.zeros(2), factor=np.diag([1e200, 1e-200]))
+    assert l2_energy(np.full((3, 2), 1e200), wide) == -np.inf
+    exact = -(2 - np.log(3)) / 2  # s = 1, as in the docstring
+    for K in ([[0.0, 1e200]], [[1e-200, 0.0]], [[0.0, 1e200], [0.0, 0.0]]):
+        np.testing.assert_allclose(l2_energy(K, wide), exact / 2, rtol=1e-14)
 
 
 # The fields whose Gaussians descend an energy, and G of MATH e.2 for each

@@ -1,6 +1,7 @@
 """Rows 23 and 24: Lipschitz constants and what follows from them, for random, adversarial and wrong fields."""
 
 import functools
+from decimal import Decimal
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import meanformer as mf
+from meanformer._scale import grown
 from meanformer.attention.view import View
 from meanformer.diagnostics.bounds import hardy_factor
 from oracles.refusals import assert_refused
@@ -142,6 +144,80 @@ CLOUD = mf.PointCloud(np.random.default_rng(5).uniform(-1, 1, size=(6, 1)))
 
 def moved(field, mu, t1=1.0):
     return mf.flow(field, mu, t1, save=2, rtol=1e-9).final
+
+
+SIZED = {
+    "softmax": (mf.Softmax, 1, None),
+    "l2": (mf.L2, 2, None),
+    "sinkhorn": (lambda *maps: mf.Sinkhorn(*maps, eps=1.0), 1, None),
+    "sigmoid": (mf.Sigmoid, 1 / 4, 1 / 4),
+    "linear": (mf.Linear, 1, 2),
+    "unnormalised": (mf.Unnormalised, np.inf, np.inf),
+}
+
+
+@pytest.mark.parametrize("name", SIZED)
+@pytest.mark.parametrize("v", [1e-300, 1e300])
+def test_products_within_the_range_of_factors_beyond(name, v):
+    """|A| = 1e400 and |V| = 1e-300, or 1e-400 and 1e300, at R = 1; the exact factors are those of the table."""
+    I, q = np.eye(2), 1e200 if v < 1 else 1e-200
+    kind, in_x, in_mu = SIZED[name]
+    found = mf.lipschitz_constants(kind(q * I, q * I, v * I), 1.0)
+    if v > 1:  # all exponents are 0
+        in_x = 1 if name == "unnormalised" else in_x
+        assert found.mu is None or float(found.mu) == pytest.approx(1e-100 * 2 if name == "linear" else v, rel=1e-13)
+    elif in_mu is not None:
+        assert float(found.mu) == pytest.approx(in_mu * 1e100, rel=1e-13)
+    assert float(found.x) == pytest.approx(in_x * (1e100 if v < 1 else 1e-100), rel=1e-13)
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_what_is_beyond_the_range_times_0(name):
+    """Without values nothing depends on anything, however large the logits; biases too."""
+    I, field = 1e200 * np.eye(2), SIZED[name][0]
+    for radius in (1.0, 1e200):
+        found = mf.lipschitz_constants(field(I, I, 0 * I), radius)
+        assert [float(c) for c in found if c is not None] == [0.0] * (2 - (name == "sinkhorn"))
+    # With a bias the value is constant: Gamma depends on where the kind does not average.
+    biased = mf.lipschitz_constants(mf.Sigmoid(1e100 * np.eye(2), 1e100 * np.eye(2), 0 * I, value_bias=[3, 4]), 1e50)
+    assert [float(c) for c in biased] == pytest.approx([5 * 1e250 / 4] * 2, rel=1e-13)
+
+
+def test_an_exponential_beyond_the_range():
+    """v (1 + 2 a) e^{2 a} for a = 400, which alone is beyond it; derivatives too."""
+
+    def constant(v):
+        return mf.lipschitz_constants(mf.Softmax(20 * jnp.eye(1), 20 * jnp.eye(1), v * jnp.eye(1)), 1.0).mu
+
+    exact = float(Decimal(800).exp() * 801 * Decimal("1e-300"))
+    assert float(constant(1e-300)) == pytest.approx(exact, rel=1e-12)
+    assert float(constant(0.0)) == 0 and float(constant(1.0)) == np.inf
+    assert jax.grad(grown, (0, 1))(0.0, 2.0) == (pytest.approx(np.exp(2)), 0)
+    assert jax.grad(grown, (0, 1))(0.0, np.inf)[1] == 0
+
+
+def test_bounds_that_end_beyond_the_range():
+    """A cloud at the origin, and a radius e^2000: constants that do not depend on the radius are bounds as before."""
+    I, origin, tokens = np.eye(2), mf.PointCloud(np.zeros((3, 2))), mf.PointCloud([[1.0, 0.0], [0.0, 1.0]])
+    still = mf.stability_bound(mf.Softmax(I, I, I), origin, origin, 2000.0)  # L = |V| at R = 0
+    assert still == (pytest.approx(2000, rel=1e-12), np.inf, 0)
+    assert mf.euler_bound(mf.Softmax(I, I, I), origin, 10, 2000.0) == 0
+    for field in (
+        mf.Affine(I),
+        mf.Softmax(0 * I, I, I),
+        mf.L2(0 * I, 0 * I, I),
+        mf.Softmax(0 * I, I, I) + mf.Softmax(I, I, 0 * I),
+    ):
+        late = mf.stability_bound(field, tokens, tokens, 2000.0)
+        assert late == (pytest.approx(2000, rel=1e-12), np.inf, np.inf)
+    loud = mf.Softmax(1e200 * I, 1e200 * I, I)
+    assert mf.euler_bound(loud, tokens, 10, 0.0) == 0 and mf.euler_bound(loud, tokens, 10, 1.0) == np.inf
+    assert mf.euler_bound(mf.Affine(0 * I, [1e308, 0]), tokens, 10, 1000.0) == 0  # Euler is exact, however far it goes
+    plan = mf.Sinkhorn(1.0, 1.0, 1.0, eps=1.0)
+    assert mf.trace_bound(plan, 0.0, 1000.0) == 0 and mf.trace_bound(plan, 1.0, 1000.0) == np.inf
+    assert mf.trace_bound(plan, 1e-300, 500.0) == pytest.approx(
+        float(Decimal(1000).exp() * Decimal("1e-300")), rel=1e-12
+    )
 
 
 def test_stability_is_sharp_for_a_translation_and_catches_a_wrong_field():

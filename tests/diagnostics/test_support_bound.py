@@ -1,5 +1,7 @@
 """The values of `support_bound`; that they bound anything is row 22 of MATH i, in tests/flows."""
 
+from decimal import Decimal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -100,3 +102,16 @@ def test_bounds_at_many_times():
     wild = mf.Piecewise([mf.Softmax(Q, K, V), mf.Linear(Q, K, V)], breaks=[0.5])
     assert grown_radii(wild, TOKENS.radius, times[0], times[:3]) is not None
     assert grown_radii(wild, TOKENS.radius, times[0], times) is None
+
+
+def test_a_cloud_at_the_origin_stays_there():
+    """However long; and what grows beyond the range is infinite, or as small as it is."""
+    origin, line = mf.PointCloud(np.zeros((3, 3))), mf.PointCloud([[1e-300, 0.0, 0.0]])
+    field = mf.Softmax(Q, K, np.eye(3))
+    for moved in (field, mf.Piecewise([field, mf.L2(Q, K, V)], breaks=[1000.0])):
+        assert float(mf.support_bound(moved, origin, 2000.0)) == 0
+    assert float(mf.support_bound(field, line, 2000.0)) == np.inf
+    np.testing.assert_allclose(mf.support_bound(field, line, 1000.0), float(Decimal(1000).exp() / 10**300), rtol=1e-12)
+    slope = jax.grad(lambda t, r: mf.support_bound(mf.Affine(np.eye(3)), mf.PointCloud([[r, 0.0, 0.0]]), t), (0, 1))
+    for t in (1.0, 2000.0):
+        np.testing.assert_array_equal(slope(t, 0.0), (0, 0))  # as that of |x| at 0

@@ -91,6 +91,22 @@ def _matrix(given, found):
     return [] if expected is None else [(found, expected[0])]
 
 
+def _affine(given, found):
+    """Of softmax, V (m + S A x), by the covariance."""
+    field, g = given["self"], given["gaussian"]
+    if type(field) is not mf.Softmax or not _ordinary(field.Q, field.K, field.V, g.mean, g.factor):
+        return []
+    Q, K, V = (np.asarray(M, float) for M in (field.Q, field.K, field.V))
+    gain = V @ np.asarray(g.covariance, float) @ K.T @ Q / float(field.tau)
+    return [(found[0], gain), (found[1], V @ np.asarray(g.mean, float))]
+
+
+def _mapped(given, found):
+    tokens = given["self"]
+    expected = np.asarray(given["function"](np.asarray(tokens.points, float)), float)
+    return [(found.points, expected)] if _ordinary(tokens.points) else []
+
+
 def _pushed(given, found):
     g, M = given["self"], np.atleast_2d(np.asarray(given["M"], float))
     b = np.zeros(len(M)) if given.get("b") is None else np.asarray(given["b"], float)
@@ -151,6 +167,8 @@ REFERENCES = {
     "velocity": _velocity,
     "field.__call__": _called,
     "field.matrix": _matrix,
+    "field.affine": _affine,
+    "cloud.push": _mapped,
     "gaussian.push": _pushed,
     "wasserstein": _wasserstein,
     "bures_wasserstein": _bures,

@@ -20,6 +20,7 @@ WEIGHTED = mf.PointCloud(X[::-1], [0.25, 0.75, 0.0])
 PLACED = TOKENS.with_positions()
 SINGLE = mf.PointCloud(X.astype("float32"))
 LARGE, SMALL = mf.PointCloud(1e200 * X), mf.PointCloud(1e-200 * X)
+ORIGIN = mf.PointCloud(0 * X)
 BATCH = mf.stack_clouds([TOKENS, TOKENS])
 LINE = mf.PointCloud(X[:, :1])
 GAUSS = mf.Gaussian([0.5, 0.0], cov=[[1.0, 0.5], [0.5, 2.0]])
@@ -34,6 +35,7 @@ BALL, CUBE = mf.uniform_ball(2), mf.uniform_cube(2)
 SOFTMAX = mf.Softmax(0.5 * I, I, -I)
 LOUD, QUIET = mf.Softmax(1e200 * I, I, I), mf.Softmax(1e-200 * I, I, I)
 VAST = mf.Softmax(I, I, 1e200 * I)
+STILL, FAINT = mf.Softmax(1e200 * I, 1e200 * I, 0 * I), mf.Softmax(1e200 * I, 1e200 * I, 1e-300 * I)
 L2, SINKHORN, SIGMOID = mf.L2(I, I, I), mf.Sinkhorn(0.1 * I, I, I), mf.Sigmoid(I, I, I)
 LINEAR, UNNORMALISED, HARDMAX = mf.Linear(I, I, I), mf.Unnormalised(I, I, I), mf.Hardmax(I, I, I)
 HEADS = mf.MultiHead([SOFTMAX, L2])
@@ -57,6 +59,7 @@ class Silent:
 NUMBERS = ["1.0", "0.5", "2", "np.float32(0.25)", "np.asarray(1.5)", "jnp.asarray(0.75)"]
 SIZES = ["1.0", "0.1", "3", "1e-9", "1e9", "np.float32(0.5)"]
 TIMES = ["1.0", "0.5", "np.float64(0.25)", "jnp.asarray(0.5)", "1"]
+LONG = [*TIMES, "0.0", "2000.0"]
 MATRICES = [
     "I",
     "-I",
@@ -70,13 +73,25 @@ VECTORS = ["[1.0, -2.0]", "np.zeros(2)", "np.ones(2, 'float32')", "(0, 1)"]
 COUNTS = ["2", "5", "np.int64(3)"]
 FLAGS = ["True", "False", "np.True_"]
 KEYS = ["KEY", "jax.random.key(7)", "jax.random.PRNGKey(1)"]
-CLOUDS = ["TOKENS", "WEIGHTED", "PLACED", "SINGLE", "LARGE", "SMALL"]
+CLOUDS = ["TOKENS", "WEIGHTED", "PLACED", "SINGLE", "LARGE", "SMALL", "ORIGIN"]
 GAUSSES = ["GAUSS", "FLAT", "WIDE", "THIN", "mf.Gaussian([0.0, 0.0], cov=I)"]
 MEASURES = [*CLOUDS, *GAUSSES, "PLANE", "DENSITY"]
 LAWS = ["BALL", "CUBE", "GAUSS", "mf.uniform_sphere(2)", "mf.gaussian_mixture(X, 0.5)", "mf.empirical(X)"]
 FIELDS = [
     *("SOFTMAX", "L2", "SINKHORN", "SIGMOID", "LINEAR", "UNNORMALISED", "HARDMAX", "HEADS", "CAUSAL", "AFFINE"),
-    *("PERCEPTRON", "NORMED", "SCHEDULED", "PIECES", "SOFTMAX + AFFINE", "-0.5 * L2", "LOUD", "QUIET", "VAST"),
+    *(
+        "PERCEPTRON",
+        "NORMED",
+        "SCHEDULED",
+        "PIECES",
+        "SOFTMAX + AFFINE",
+        "-0.5 * L2",
+        "LOUD",
+        "QUIET",
+        "VAST",
+        "STILL",
+        "FAINT",
+    ),
 ]
 SMALL_SHARES = ["0.01", "0.1", "1e-6", "np.float64(0.5)"]
 
@@ -121,7 +136,7 @@ GOOD = {
     "tokens": ["X", "TOKENS"],
     "Q": MATRICES,
     "K": MATRICES,
-    "V": MATRICES,
+    "V": [*MATRICES, "0 * I"],
     "l2_blowup_time.Q": ["[[0.0, 1.0]]", "np.array([[0.0, 2.0]])"],
     "l2_blowup_time.K": ["[[1.0, 0.0]]", "np.array([[-1.0, 0.0]])"],
     "l2_blowup_time.V": ["np.diag([0.0, 1.0])"],
@@ -163,6 +178,7 @@ GOOD = {
     "t": ["0.0", *TIMES],
     "t0": ["0.0", "0.25", "-1"],
     "t1": TIMES,
+    **dict.fromkeys(("support_bound.t1", "stability_bound.t1", "euler_bound.t1", "trace_bound.t1"), LONG),
     "count": COUNTS,
     "first": ["0.01", "0.1"],
     "speed": SIZES,
@@ -182,7 +198,7 @@ GOOD = {
     "one_dimensional.v": ["-0.5", "[0.1, -1.0]"],
     "one_dimensional.mean": NUMBERS,
     "variance": [*NUMBERS, "0.0"],
-    "trace": NUMBERS,
+    "trace": [*NUMBERS, "0.0", "1e-300"],
     "depth": ["2", "3"],
     "p": ["2", "1", "3.5"],
     "directions": ["3", "10"],

@@ -1,5 +1,7 @@
 """Closed forms of Gaussian flows, against golden files, the moment equations, and formulas with inverses."""
 
+from fractions import Fraction
+
 import jax
 import numpy as np
 import pytest
@@ -356,6 +358,96 @@ def test_l2_blowup(rng):
     Q, K = (3 * case[name] @ inverse for name in "QK")
     moved = closed.l2_blowup_time(Q, K, M @ case["V"] @ inverse, g.push(M), tau=9)
     np.testing.assert_allclose(moved, case["t_star"], rtol=1e-10)
+
+
+def test_l2_blowup_of_any_size():
+    """(1 + 2 alpha) / (2 v beta) in fractions, with each argument in units of its own."""
+    Q, K, V, L = np.array([[0.0, 1.0]]), np.array([[1.0, 0.0]]), np.diag([0.0, 1.0]), np.array([[1.0, 0.0], [0.5, 0.8]])
+    time = closed.l2_blowup_time(Q, K, V, centred(L))
+    alpha, beta = Fraction(L[0, 0]) ** 2, Fraction(L[1, 0]) * Fraction(L[0, 0])
+    assert time == pytest.approx(float((1 + 2 * alpha) / (2 * beta)), rel=1e-15)
+    for q, k, v, c in ((0, 0, 1000, -600), (600, 0, -200, -400), (900, 500, 0, 500), (1000, -1000, -1000, 1000)):
+        units = [Fraction(2) ** power for power in (q, k, v, c)]
+        a, b = alpha * units[1] ** 2 * units[3] ** 2, beta * units[0] * units[1] * units[3] ** 2
+        exact = (1 + 2 * a) / (2 * units[2] * b)
+        found = closed.l2_blowup_time(Q * 2.0**q, K * 2.0**k, V * 2.0**v, centred(L * 2.0**c))
+        assert found == pytest.approx(float(exact), rel=1e-14)
+    assert closed.l2_blowup_time(Q, K, V, centred(L), tau=2.0**1000) == pytest.approx(2.0**999 / float(beta), rel=1e-14)
+    # What Q and K do not see may be of any size.
+    long = np.block([[L, np.zeros((2, 1))], [np.zeros((1, 2)), 1e200 * np.eye(1)]])
+    three = [np.pad(M, ((0, 0), (0, 1))) for M in (Q, K)]
+    assert closed.l2_blowup_time(*three, np.diag([0.0, 1.0, 0.0]), centred(long)) == time
+
+
+@pytest.mark.parametrize("scales", [(1.0, 1.0), (1e3, 1e-3)])
+def test_l2_blows_up_never_where_nothing_but_rounding_says_so(scales):
+    """beta = 0 in bases turned by any angle; and where beta is not, it does."""
+    Q, K, V = np.array([[0.0, 1.0]]), np.array([[1.0, 0.0]]), np.diag([0.0, 1.0])
+    correlated = np.linalg.cholesky([[1.0, 0.5], [0.5, 1.0]])
+    for angle in np.linspace(0.1, 6.2, 40):
+        R = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        sigma = R @ np.diag(np.square(scales)) @ R.T
+        for g in (centred(R @ np.diag(scales)), mf.Gaussian(np.zeros(2), cov=(sigma + sigma.T) / 2)):
+            assert closed.l2_blowup_time(Q @ R.T, K @ R.T, R @ V @ R.T, g) == np.inf
+        found = closed.l2_blowup_time(Q @ R.T, K @ R.T, R @ V @ R.T, centred(R @ np.diag(scales) @ correlated))
+        exact = (1 + 2 * scales[0] ** 2) / (2 * 0.5 * scales[0] * scales[1])
+        assert found == pytest.approx(exact, rel=1e-8)
+        assert closed.l2_blowup_time(Q @ R.T, K @ R.T, 0 * V, centred(R @ correlated)) == np.inf
+
+
+fractions = np.vectorize(Fraction, otypes=[object])
+
+
+def solved(A, B):
+    """A^-1 B, exactly."""
+    rows = np.hstack([A, B])
+    for i in range(len(A)):
+        pivot = next(r for r in range(i, len(A)) if rows[r, i] != 0)
+        rows[[i, pivot]] = rows[[pivot, i]]
+        rows[i] = rows[i] / rows[i, i]
+        for r in range(len(A)):
+            rows[r] = rows[r] - rows[i] * (rows[r, i] if r != i else 0)
+    return rows[:, len(A) :]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("variance", [1e-30, 1.0, 1e30, 1e34, 1e60, 1e200])
+def test_matched_keys_shrink_what_is_large(kind, variance):
+    """As on the line, mean included: what is left is as exact as what was there."""
+    deviation = np.sqrt(variance)
+    path = closed.matched_flow(kind, [[1.0]], -1, mf.Gaussian([0.7 * deviation], factor=[[deviation]]), [0.0, 1.0])
+    mean, after = closed.one_dimensional(kind, -1, 1, 1, 1, 0.7 * deviation, deviation**2, np.array([0.0, 1.0]))
+    np.testing.assert_allclose(path.covariance[:, 0, 0], after, rtol=1e-14)
+    np.testing.assert_allclose(path.mean[:, 0], mean, rtol=1e-14)
+    # In the plane, in columns along the diagonals: an isotropic covariance.
+    columns, far = deviation * np.array([[1.0, 1.0], [1.0, -1.0]]), deviation * np.array([0.7, 0.3])
+    later = closed.matched_flow(kind, np.eye(2), -1, mf.Gaussian(far, factor=columns), 1.0)
+    mean, after = closed.one_dimensional(kind, -1, 1, 1, 1, far, 2 * deviation**2, 1.0)
+    close(later.covariance, np.diag(after), 1e-14)
+    np.testing.assert_allclose(later.mean, mean, rtol=1e-13)
+
+
+@pytest.mark.parametrize("variance", [1e-30, 1.0, 1e20, 1e34, 1e60])
+def test_softmax_with_minus_identity_shrinks_what_is_large(variance):
+    deviation = np.sqrt(variance)
+    columns, far = deviation * np.array([[1.0, 1.0], [1.0, -1.0]]), deviation * np.array([0.7, 0.3])
+    later = closed.softmax_identity_flow(-np.eye(2), mf.Gaussian(far, factor=columns), [0.0, 1.0])
+    mean, after = closed.one_dimensional("softmax", -1, 1, 1, 1, far, 2 * deviation**2, np.array([[0.0], [1.0]]))
+    np.testing.assert_allclose(later.mean, mean, rtol=1e-13)
+    for covariance, variances in zip(later.covariance, after, strict=True):
+        close(covariance, np.diag(variances), 1e-13)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("size", [1e-8, 1.0, 1e8, 1e17])
+def test_matched_keys_beside_what_they_do_not_see(k, size):
+    """Sigma(t) = L (I + 2t L^T K^T K L)^-1 L^T in fractions, where some directions shrink and some rest."""
+    rng = np.random.default_rng(k)
+    L, K = rng.normal(size=(3, 3)) * [size, 1, 1 / size], rng.normal(size=(k, 3))
+    later = closed.matched_flow("softmax", K, -1, centred(L), 1.0)
+    F = fractions(L)
+    M = fractions(K) @ F
+    close(later.covariance, (F @ solved(fractions(np.eye(3)) + 2 * M.T @ M, F.T)).astype(float), 1e-13)
 
 
 @pytest.mark.parametrize("name", [name for name in golden.load("gaussian") if "_KmQ_VI" in name])

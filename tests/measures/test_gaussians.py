@@ -193,6 +193,55 @@ def test_a_singular_covariance_that_is_traced(cov):
     np.testing.assert_allclose(slopes[1], np.eye(2), atol=1e-15)
 
 
+def given(values, off, dtype="float64"):
+    """A covariance with two entries out of place, in large units: what is refused is a matter of proportion."""
+    cov = np.diag(values)
+    cov[0, 1] = cov[1, 0] = off
+    return (1e30 * cov).astype(dtype)
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [("float64", 1e-8), ("float32", 100 * np.finfo("float32").eps)])
+@pytest.mark.parametrize("times", [1e-3, 0.99])
+def test_negative_eigenvalues_that_may_be_rounding_become_0(dtype, rounding, times):
+    """Of a negative variance, and of a correlation beyond 1, up to the documented share of the largest entry."""
+    part = times * rounding
+    for cov, nearest in (
+        (given([-part, 1.0, 0.5], 0.0, dtype), given([0.0, 1.0, 0.5], 0.0)),
+        (given([0.0, 0.0, 1.0], part, dtype), given([part / 2, part / 2, 1.0], part / 2)),
+        (given([part, part, 1.0], 2 * part, dtype), given([1.5 * part, 1.5 * part, 1.0], 1.5 * part)),
+    ):
+        found = mf.Gaussian(np.zeros(3, dtype), cov=cov).covariance
+        # The smallest eigenvalues are cut at their round-off, so that rank is kept.
+        np.testing.assert_allclose(found, nearest, rtol=1e-5, atol=1e30 * 6 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [("float64", 1e-8), ("float32", 100 * np.finfo("float32").eps)])
+def test_negative_eigenvalues_beyond_rounding_are_refused(dtype, rounding):
+    part = 1.01 * rounding
+    for cov in (given([-part, 1.0, 0.5], 0.0, dtype), given([0.0, 0.0, 1.0], part, dtype)):
+        with pytest.raises(mf.InputError, match="semi-definite"):
+            mf.Gaussian(np.zeros(3, dtype), cov=cov)
+    for cov in (given([part, part, 1.0], 2 * part, dtype), given([-part, -part, 1.0], 0.0, dtype)):
+        with pytest.raises(mf.InputError, match="semi-definite"):
+            mf.Gaussian(np.zeros(3, dtype), cov=cov)
+
+
+def test_covariances_that_were_computed_are_accepted(rng):
+    """Of what is nearly constant rounding leaves variances and correlations of any sign."""
+    beyond = 0
+    for _ in range(20):
+        x = np.column_stack([np.full(50, 1e3) + 1e-6 * rng.normal(size=50), np.full(50, -700.0), rng.normal(size=50)])
+        mean = x.mean(axis=0)
+        P = np.eye(3) - np.ones((3, 3)) / 3  # kills the sum
+        S = rng.normal(size=(3, 3))
+        A = np.vstack([P @ S, rng.normal(size=3)]) @ np.linalg.inv(S)
+        for cov in (x.T @ x / 50 - np.outer(mean, mean), P @ (S @ S.T) @ P.T, A @ (S @ S.T) @ A.T):
+            beyond += np.linalg.eigvalsh(cov)[0] < 0
+            found = mf.Gaussian(np.zeros(len(cov)), cov=(cov + cov.T) / 2).covariance
+            np.testing.assert_allclose(found, cov, atol=1e-8 * np.abs(cov).max())
+    assert beyond > 10
+
+
 BAD_CALLS = [
     (lambda: mf.Gaussian(1.0, cov=1.0), ("mean must be a vector", "()")),
     (lambda: mf.Gaussian(np.zeros((4, 2)), cov=np.eye(2)), ("cov must match", "(4, 2)", "(4, 2, 2)", "leading axes")),

@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import _checks as checks
@@ -45,7 +46,7 @@ class Affine(AbstractLeaf):
         return True
 
     def lipschitz(self, left: Array, radius: Scalar) -> Lipschitz:
-        return Lipschitz(spectral(act(left, self.M.T).T), radius * 0)
+        return Lipschitz(spectral(act(left, self.M.T).T), jnp.zeros_like(radius))
 
     def closure(self, gaussian: Gaussian) -> Closure:
         u = self.M @ gaussian.mean

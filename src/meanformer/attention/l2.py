@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._scale import grown, times
 from .._types import Points, Queries, Scalar
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
@@ -73,8 +74,8 @@ class L2(AbstractTempered):
         key, query = self.maps.key_bias, self.maps.query_bias
         gap = query if key is None else -key if query is None else query - key
         norm = spectral(self.K) / unit
-        D = (spectral(self.Q) / unit + norm) * radius + length(gap, s.v.dtype) / unit
-        return Lipschitz(2 * s.v * s.quadratic, s.v * (1 + 4 * norm * D * radius) * jnp.exp(D**2))
+        D = times(spectral(self.Q) / unit + norm, radius) + length(gap, s.v.dtype) / unit
+        return Lipschitz(2 * s.v_quadratic, grown(s.v + 4 * times(s.v, norm, D, radius), D**2))
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$\bar y(x)=m+H(\hat q(x)-\hat k(m))$ with $H=2\Sigma\hat K^\top(I+2\hat K\Sigma\hat K^\top)^{-1}$; a hat

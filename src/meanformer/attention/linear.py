@@ -50,7 +50,7 @@ class Linear(AbstractTempered):
 
     def lipschitz(self, left: Array, radius: Scalar) -> Lipschitz:
         s = sizes(self.maps, 1 / self.tau, left, radius)
-        return Lipschitz(s.values * s.in_x, s.v * s.logit + s.values * s.in_y)
+        return Lipschitz(s.values_in_x, s.v_logit + s.values_in_y)
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$\Gamma(x)=\mathbb E[(Vy+b_v)(Ky+b_k)^\top](Qx+b_q)/\tau$, for any law with these moments."""

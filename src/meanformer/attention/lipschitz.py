@@ -5,6 +5,8 @@ $|\Gamma_\mu(x)-\Gamma_\mu(x')|\le L_x|x-x'|$ and $|\Gamma_\mu(x)-\Gamma_\nu(x)|
 kind gives its own pair from the sizes of its parts on the ball; biases are included.
 """
 
+import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
@@ -41,17 +43,21 @@ class Lipschitz(NamedTuple):
 class Sizes(NamedTuple):
     r"""The parts of an attention on the ball of radius R, for logits $(Qx+b_q)\cdot(Ky+b_k)$ over the temperature.
 
-    - `v`: $\|WV\|$, and `values`: a bound on $|W(Vy+b_v)|$;
-    - `quadratic`: $\|A\|R^2$; `in_x`, `in_y`: bounds on the gradients of the logit in $x$ and $y$; `logit`: on its
-      size. $\|A\|$ itself may be beyond the range.
+    - `v`: $\|WV\|$;
+    - `logit`: a bound on the size of the logit, and `reach`: on that of its gradient in $y$, times $R$;
+    - `v_quadratic`: $\|WV\|\|A\|R^2$, and `v_logit`: $\|WV\|$ times `logit`;
+    - `values_in_x`, `values_in_y`: a bound on $|W(Vy+b_v)|$, times those on the gradients of the logit in $x$ and $y$.
+
+    Products are computed as a whole: $\|A\|$, say, may be beyond the range where the product is not.
     """
 
     v: Scalar
-    values: Scalar
-    quadratic: Scalar
-    in_x: Scalar
-    in_y: Scalar
     logit: Scalar
+    reach: Scalar
+    v_quadratic: Scalar
+    v_logit: Scalar
+    values_in_x: Scalar
+    values_in_y: Scalar
 
 
 def spectral(M: Matrix) -> Scalar:
@@ -64,24 +70,37 @@ def length(vector: Vector | None, dtype: Any) -> Scalar:
     return jnp.zeros((), dtype) if vector is None else norm(vector)
 
 
+def expanded(*sums: Sequence[tuple[Any, ...]]) -> Scalar:
+    """The product of sums, each given by its summands, and each of these by its factors."""
+    return sum(times(*itertools.chain(*summands)) for summands in itertools.product(*sums))  # pyright: ignore
+
+
 def sizes(maps: "Projections", inverse_temperature: Scalar, left: Array, radius: Scalar) -> Sizes:
     """How large the parts of an attention are on the ball of `radius`, after `left`."""
-    dtype = maps.V.dtype
     v = spectral(act(left, maps.V.T).T)
-    offset = None if maps.value_bias is None else act(left, maps.value_bias[None])[0]
+    values: list[tuple[Any, ...]] = [(v, radius)]
+    if maps.value_bias is not None:
+        values.append((norm(act(left, maps.value_bias[None])[0]),))
     of_q, of_k = unit(maps.Q), unit(maps.K)
     Q, K = maps.Q / of_q, maps.K / of_k
     a = (inverse_temperature, spectral(K.T @ Q), of_q, of_k)  # the factors of |A|
+    in_x: list[tuple[Any, ...]] = [(*a, radius)]
+    in_y, logit = in_x.copy(), [(*in_x[0], radius)]
     key, query = maps.key_bias, maps.query_bias
-    from_key = times(inverse_temperature, length(None if key is None else Q.T @ key, dtype), of_q)
-    from_query = times(inverse_temperature, length(None if query is None else K.T @ query, dtype), of_k)
-    rest = jnp.abs(key @ query) if key is not None and query is not None else jnp.zeros((), dtype)
-    quadratic = times(*a, radius, radius)
+    if key is not None:
+        in_x.append((inverse_temperature, norm(Q.T @ key), of_q))
+        logit.append((*in_x[-1], radius))
+    if query is not None:
+        in_y.append((inverse_temperature, norm(K.T @ query), of_k))
+        logit.append((*in_y[-1], radius))
+    if key is not None and query is not None:
+        logit.append((inverse_temperature, jnp.abs(key @ query)))
     return Sizes(
         v=v,
-        values=v * radius + length(offset, dtype),
-        quadratic=quadratic,
-        in_x=times(*a, radius) + from_key,
-        in_y=times(*a, radius) + from_query,
-        logit=quadratic + (from_key + from_query) * radius + inverse_temperature * rest,
+        logit=expanded(logit),
+        reach=expanded(in_y, [(radius,)]),
+        v_quadratic=times(v, *a, radius, radius),
+        v_logit=expanded([(v,)], logit),
+        values_in_x=expanded(values, in_x),
+        values_in_y=expanded(values, in_y),
     )

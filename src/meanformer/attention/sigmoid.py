@@ -70,7 +70,7 @@ class Sigmoid(AbstractAttention):
         if self.per_token:
             return None
         s = sizes(self.maps, 1 / self.tau, left, radius)
-        return Lipschitz(s.values * s.in_x / 4, s.v + s.values * s.in_y / 4)
+        return Lipschitz(s.values_in_x / 4, s.v + s.values_in_y / 4)
 
     def features(self, x: Queries, y: Points) -> tuple[Float[Array, "m k"], Float[Array, "n k"]]:
         return self.maps.queries(x) / self.tau, self.maps.keys(y)

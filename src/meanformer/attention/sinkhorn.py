@@ -159,7 +159,7 @@ class Sinkhorn(AbstractAttention):
     def lipschitz(self, left: Array, radius: Scalar) -> Lipschitz:
         r"""$D_x\Gamma=V\operatorname{Cov}_{p_x}(y)B$; in the measure no explicit constant is known (MATH m)."""
         s = sizes(self.maps, self._unit, left, radius)
-        return Lipschitz(s.v * s.quadratic, None)
+        return Lipschitz(s.v_quadratic, None)
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$G=VL\,\varphi(MM^\top)L^\top B$, $M=L^\top BL$, $\varphi(\lambda)=2/(1+\sqrt{1+4\lambda})$; key and query

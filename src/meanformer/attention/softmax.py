@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._scale import grown, times
 from .._types import Queries, Scalar
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
@@ -52,8 +52,7 @@ class Softmax(AbstractTempered):
         gradient $V[I+(y-\bar y)(Ax)^\top]e^{Ax\cdot y}/Z$.
         """
         s = sizes(self.maps, 1 / self.tau, left, radius)
-        reach = 2 * s.in_y * radius
-        return Lipschitz(s.v * s.quadratic, s.v * (1 + reach) * jnp.exp(reach))
+        return Lipschitz(s.v_quadratic, grown(s.v + 2 * times(s.v, s.reach), 2 * s.reach))
 
     def closure(self, gaussian: Gaussian) -> Closure:
         r"""$\bar y(x)=m+\Sigma K^\top(Qx+b_q)/\tau$."""

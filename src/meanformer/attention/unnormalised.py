@@ -5,6 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._scale import grown
 from .._types import Queries, Scalar
 from ..measures.cloud import PointCloud
 from .kernel import AbstractTempered, averaged_tokens, prefix_divided
@@ -41,4 +42,4 @@ class Unnormalised(AbstractTempered):
 
     def lipschitz(self, left: Array, radius: Scalar) -> Lipschitz:
         s = sizes(self.maps, 1 / self.tau, left, radius)
-        return Lipschitz(s.values * s.in_x * jnp.exp(s.logit), (s.v + s.values * s.in_y) * jnp.exp(s.logit))
+        return Lipschitz(grown(s.values_in_x, s.logit), grown(s.v + s.values_in_y, s.logit))

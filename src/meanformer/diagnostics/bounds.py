@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._programs.call import program
+from .._scale import grown, times
 from .._types import AnyArray, Scalar, cast, common_dtype
 from ..attention.base import AbstractField, check_kind
 from ..attention.kernel import AbstractAttention
@@ -133,7 +134,7 @@ def _grown(field: AbstractField, radius: Scalar, start: Scalar, end: Scalar) -> 
     if growth(field, start) is None:
         return None
     rates, offsets = _integrated(lambda t: growth(field, t), field, start, end)
-    return jnp.exp(rates) * (radius + offsets)
+    return grown(radius + offsets, rates)
 
 
 def _integrated(function: Callable[[Scalar], Any], field: AbstractField, start: Scalar, end: Scalar) -> Any:
@@ -181,8 +182,8 @@ def _constants(terms: tuple[Term, ...], radius: Scalar, factors: AnyArray) -> Li
         if one is None:
             return None
         in_x = in_x + one.x
-        # An infinite weight of a constant that is 0 weighs nothing.
-        in_mu = None if in_mu is None or one.mu is None else in_mu + jnp.where(one.mu > 0, factor * one.mu, 0)
+        # An infinite factor of a constant that is 0 counts for nothing.
+        in_mu = None if in_mu is None or one.mu is None else in_mu + times(factor, one.mu)
     return Lipschitz(in_x, in_mu)
 
 
@@ -319,9 +320,9 @@ def euler_bound(field: AbstractField, mu: PointCloud, depth: int, t1: Any = 1.0,
     constants = None if radius is None else _constants(terms, radius, _hardy_factors(terms, p, t0.dtype))
     if radius is None or speed is None or constants is None or constants.mu is None:
         return None
-    L, S = float(constants.x + constants.mu), float(speed[0] * radius + speed[1])
-    with np.errstate(over="ignore"):
-        return float(t1) / depth / 2 * S * float(np.expm1(L * float(t1)))
+    L, S, end = constants.x + constants.mu, times(speed[0], radius) + speed[1], t1.astype(float)
+    # In double precision, where what is beyond single is finite.
+    return float(times(end / depth / 2, S.astype(float), jnp.expm1(times(L.astype(float), end))))
 
 
 def trace_bound(field: AbstractField, trace: Any, t1: Any, t0: Any = 0.0) -> float | None:
@@ -363,5 +364,4 @@ def trace_bound(field: AbstractField, trace: Any, t1: Any, t0: Any = 0.0) -> flo
         if growth(piece, start) is None:
             return None
         exponent = exponent + _integrated(lambda t, piece=piece: growth(piece, t), piece, start, end)[0]
-    with np.errstate(over="ignore"):
-        return float(trace) * float(np.exp(2 * float(exponent)))
+    return float(grown(float(trace), 2 * float(exponent)))

@@ -6,7 +6,6 @@ Everything is computed from $M=L^\top BL$: any rank, no inverse, and first deriv
 values too.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -23,6 +22,7 @@ from ..attention.sinkhorn import Sinkhorn
 from ..attention.softmax import Softmax
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
+from .defect import log_defect
 from .token_energy import far, multiple, token_law, tokens_e0, tokens_ot
 
 
@@ -135,12 +135,12 @@ def l2_energy(K: Any, gaussian: Gaussian) -> Scalar:
     ```
     """
     K, _, L = _read(K, "K", gaussian, square=False)
-    values = jnp.linalg.svd(K @ L, compute_uv=False)
-    # log(1 + 2 s^2) / 2, also where s^2 is infinite.
-    large = values > 1 / jnp.finfo(values.dtype).eps
-    logs = jnp.log1p(2 * jnp.where(large, 0, values) ** 2) / 2
-    logs = jnp.where(large, jnp.log(jnp.where(large, values, 1)) + math.log(2) / 2, logs)
-    return -jnp.sum(values**2 - logs) / 2
+    # Rows of L in units of their own, as for softmax.
+    k, rows = unit(K), unit(L, 1)
+    K = K / k * rows.T
+    left = unit(K)
+    values = jnp.linalg.svd((K / left) @ (L / rows), compute_uv=False) * left * k
+    return -jnp.sum(log_defect(values)) / 2
 
 
 def e0_energy(A: Any, mu: Gaussian | PointCloud) -> Scalar:

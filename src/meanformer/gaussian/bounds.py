@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _checks as checks
-from .._scale import gram, norm, square, unit
+from .._scale import gram, norm, quotient, square, unit
 from ..attention.kernel import AbstractAttention
 from ..measures.gaussian import Gaussian
 from . import _host as host
@@ -196,16 +196,12 @@ def blowup_bounds(A: Any, V: Any, gaussian: Gaussian) -> BlowupBounds:
     rounding = host.unit(V, A)
     V, A = (host.matrix(M, name, d, d) for M, name in ((V, "V"), (A, "A")))
     sizes = [float(np.linalg.norm(M, 2)) for M in (V, A, L, L)]
-    lower = np.inf
-    if min(sizes) > 0:
-        lower = 0.5
-        for size in sorted(sizes, reverse=True):
-            lower /= size
+    lower = quotient([0.5], sizes) if min(sizes) > 0 else np.inf
     upper = np.inf
     if not host.differ(V, V.T, rounding) and not host.differ(A, A.T, rounding) and min(sizes) > 0:
         v, a = np.linalg.eigvalsh(V)[0], np.linalg.eigvalsh(A)[0]
         if v > 0 and a > 0:
             size = unit(L)
             trace = np.trace((L / size).T @ np.linalg.solve(V / v, L / size))  # of v V^-1 Sigma
-            upper = float(d / 2 / a / v / trace / size / size)
+            upper = quotient([d / 2], [a, v, trace, size, size])
     return BlowupBounds(lower, upper)

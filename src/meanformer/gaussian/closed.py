@@ -11,18 +11,12 @@ import numpy as np
 from scipy.special import wrightomega
 
 from .. import _checks as checks
-from .._scale import norm, unit
+from .._scale import grown, norm, quotient, unit
 from ..measures.gaussian import Gaussian
 from . import _host as host
 
 KINDS = ("softmax", "l2", "sinkhorn")
 Values: TypeAlias = np.ndarray | np.floating
-
-
-def _grown(value: Values, growth: Values) -> np.ndarray:
-    """`value * exp(growth)`: 0 stays 0, and what floats cannot hold is infinite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.where(value == 0, 0.0, value * np.exp(growth))
 
 
 def _gaussian(mean: np.ndarray, factor: np.ndarray, like: Gaussian) -> Gaussian:
@@ -165,7 +159,7 @@ def one_dimensional(
         checks.representable(2 * b * variance, "2 b variance", host.SMALLER)
         growth = _sinkhorn_growth(np.abs(b) * variance, v * t, np.sign(b))
         mean_growth = v * t
-    return _grown(mean, mean_growth), _grown(variance, growth)
+    return grown(mean, mean_growth), grown(variance, growth)
 
 
 # V = I
@@ -233,12 +227,7 @@ def softmax_blowup_time(A: Any, gaussian: Gaussian, V: Any = 1.0) -> float:
         M, bound = product + product.T, bound + bound.T
     # The products are exact up to rounding entry by entry: what is zero but for it (A antisymmetric, say) is zero.
     top = host.top_eigenvalue((M + M.T) / 2, 4 * d * rounding * bound, size[0])
-    if not top > 0:
-        return np.inf
-    time = 1 / float(top)
-    for size in sorted(units, reverse=True):  # the large ones first: what comes out may be in the range
-        time /= size
-    return time
+    return quotient([1], [top, *units]) if top > 0 else np.inf
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
@@ -281,8 +270,9 @@ def softmax_identity_flow(A: Any, gaussian: Gaussian, t: Any, v: Any = 1.0) -> G
     root = np.sqrt(np.maximum(1 - v * t[..., None] * values, np.finfo(float).tiny))
     # (I - 2tv Sigma A)^(-1/2) = I + L U diag((1/root - 1) / x) U^T L^T A, x = values / 2, without the division by x.
     gain = 2 * v * t[..., None] / (root * (1 + root))
-    mean = _grown(m + gain * (U.T @ L.T @ A @ m) @ (L @ U).T, v * t[..., None])
-    return _gaussian(mean, L @ U / root[..., None, :], gaussian)
+    sizes, LU = np.where(values != 0, values / 2, 1), L @ U
+    moved = _moved(m, A.T @ LU, LU, sizes, gain, 1 / root)
+    return _gaussian(grown(moved, v * t[..., None]), LU / root[..., None, :], gaussian)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
@@ -320,7 +310,9 @@ def matched_flow(
         checks.refuse("sign must be 1 or -1", got=repr(sign), expected="Q = sign * K", remedy="sign=-1 means Q = -K")
     m, L = host.moments(gaussian)
     K, t = host.matrix(K, "K", m.shape[0]) / np.sqrt(host.temperature(tau, "tau")), host.times(t)
-    U, roots, Wt = np.linalg.svd(checks.representable(K @ L, "K L", host.SMALLER), full_matrices=False)
+    # With the directions that K does not see, which rest: L W, times the growth of each column, is a factor.
+    U, roots, Wt = np.linalg.svd(checks.representable(K @ L, "K L", host.SMALLER))
+    U, LW = U[:, : len(roots)], L @ Wt.T
     nu, time = checks.representable(roots**2, "K Sigma K^T / tau", host.SMALLER), t[..., None]
     if kind == "softmax":
         host.before(t, 1 / (2 * nu[0]) if sign * nu[0] > 0 else np.inf)
@@ -330,17 +322,26 @@ def matched_flow(
     else:
         beta = 1 if kernel == "dot" else 2
         growth, power = _sinkhorn_growth(beta * nu + 0 * time, time, np.float64(sign)), 0
-    W = Wt.T
-    gain = np.expm1(power * growth / 2) / np.where(roots > 0, roots, 1)
-    mean = _grown(m + gain * (U.T @ K @ m) @ (L @ W).T, time)
-    factor = L + (L @ W * np.expm1(growth / 2)[..., None, :]) @ Wt
-    return _gaussian(mean, factor, gaussian)
+    sizes, change = np.where(roots > 0, roots, 1), power * growth / 2
+    moved = _moved(m, K.T @ U, LW[:, : len(roots)], sizes, np.expm1(change) / sizes, np.exp(change))
+    growth = np.concatenate([growth, np.zeros((*growth.shape[:-1], len(Wt) - len(roots)))], axis=-1)
+    return _gaussian(grown(moved, time), grown(LW, growth[..., None, :] / 2), gaussian)
+
+
+def _moved(m: Any, seen: Any, columns: Any, sizes: Any, gain: Any, left: Any) -> np.ndarray:
+    r"""$m+\sum_ia_i(s_i\cdot m)\,c_i$, where $s_i\cdot c_j=r_i\delta_{ij}$ and $1+a_ir_i$ is `left`, without
+    cancellation: what shrinks is taken out, and put back as small as it is.
+    """
+    shrinks, rest = left < 0.4, m + 0 * left[..., :1]
+    for _ in range(12):  # each time leaves its rounding
+        rest = rest - np.where(shrinks, rest @ seen / sizes, 0) @ columns.T
+    return rest + (np.where(shrinks, left / sizes, gain) * (m @ seen)) @ columns.T
 
 
 # A blow-up of l2 attention
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
+@np.errstate(over="ignore")  # a time beyond the range is 0, or infinite
 def l2_blowup_time(Q: Any, K: Any, V: Any, gaussian: Gaussian, tau: Any = 1.0) -> float:
     r"""The time at which L2 attention makes a Gaussian infinite, where it does so in closed form.
 
@@ -353,7 +354,7 @@ def l2_blowup_time(Q: Any, K: Any, V: Any, gaussian: Gaussian, tau: Any = 1.0) -
     **Arguments:** `Q`, `K` of shape `(1, d)`, `V` of shape `(d, d)`; a single Gaussian; with `tau`, $q$ and $k$ are
     divided by $\sqrt\tau$.
 
-    **Returns:** a float.
+    **Returns:** a float; `inf` too where $v$ or $\beta$ cannot be told from 0, by the rounding of their sums.
 
     **Raises:** `InputError` where there is no closed form. If `K` has full column rank there is no blow-up.
 
@@ -366,11 +367,14 @@ def l2_blowup_time(Q: Any, K: Any, V: Any, gaussian: Gaussian, tau: Any = 1.0) -
     MATH e.4.
     """
     m, L = host.moments(gaussian)
-    d, tau, rounding = m.shape[0], host.temperature(tau, "tau"), host.unit(Q, K, V)
-    Q, K = (host.matrix(M, name, d, 1)[0] / np.sqrt(tau) for M, name in ((Q, "Q"), (K, "K")))
+    d, tau, rounding = m.shape[0], host.temperature(tau, "tau"), host.unit(Q, K, V, gaussian.factor)
+    Q, K = (host.matrix(M, name, d, 1)[0] for M, name in ((Q, "Q"), (K, "K")))
     V = host.matrix(V, "V", d, d)
+    # Each in units of a power of two; L as it is, but for sums at the end of the range.
+    of_q, of_k, of_v, of_L = *(float(unit(M)) for M in (Q, K, V)), 2.0**64 if unit(L) > 1 else 1.0
+    Q, K, V, L = Q / of_q, K / of_k, V / of_v, L / of_L
     direction = Q / max(norm(Q), np.finfo(float).tiny)
-    v = direction @ V @ direction
+    v, known = direction @ V @ direction, 4 * d * rounding
     for words, row, image in (("K V is not 0", K, 0 * K), ("Q V is not a multiple of Q", Q, v * Q)):
         if host.differ(row @ V, image, rounding, float(norm(row) * norm(V))):
             checks.refuse(
@@ -379,6 +383,17 @@ def l2_blowup_time(Q: Any, K: Any, V: Any, gaussian: Gaussian, tau: Any = 1.0) -
                 expected="single rows Q and K with K V = 0 and Q V = v Q",
                 remedy="let a flow of the Gaussian find it; K of full column rank excludes a blow-up",
             )
-    alpha, beta = (K @ L) @ (L.T @ K), (Q @ L) @ (L.T @ K)
-    checks.representable(np.array([alpha, v * beta]), "K Sigma K^T or Q Sigma K^T", host.SMALLER)
-    return float((1 + 2 * alpha) / (2 * v * beta)) if v * beta > 0 else np.inf
+    # As for softmax, sums are known up to some round-offs of that of their sizes.
+    alpha, beta, size = _dot(K @ L, K @ L), _dot(Q @ L, K @ L), _dot(abs(Q) @ abs(L), abs(K) @ abs(L))
+    rests = abs(v) <= known * (abs(direction) @ abs(V) @ abs(direction))
+    if rests or not v * beta[0] > 0 or abs(quotient(beta, size)) <= known:
+        return np.inf
+    steep = v, *beta, of_q, of_v  # v beta, over of_k and of_L^2
+    return quotient([tau], [2, of_k, of_L, of_L, *steep]) + quotient([*alpha, of_k], steep)
+
+
+def _dot(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
+    """The dot product as a number and two powers of two to be multiplied by, which may be beyond the range."""
+    (x, of_x), (y, of_y) = np.frexp(x), np.frexp(y)
+    power = int(np.where(x * y != 0, of_x + of_y, -4000).max())
+    return float(np.ldexp(x * y, of_x + of_y - power).sum()), 2.0 ** (power // 2), 2.0 ** (power - power // 2)

@@ -22,7 +22,10 @@ from .cloud import PointCloud
 
 
 def _check_covariance(cov: Array, rounding: float) -> None:
-    """Refuse what is not symmetric and positive semi-definite, but for `rounding` relative to its size."""
+    """Refuse what is not symmetric and positive semi-definite, but for `rounding` relative to its size.
+
+    Not relative to deviations: E[x x^T] - m m^T, or A S A^T, of what is nearly constant is rounding of any sign.
+    """
     values = np.asarray(cov, np.float64)
     rounding = rounding * np.abs(values).max(axis=(-1, -2))
     asymmetry = np.abs(values - values.swapaxes(-1, -2)).max(axis=(-1, -2))
@@ -115,7 +118,11 @@ class Gaussian(Module):
     `factor` of shape `(d, r)`. The same leading axes on both make a batch of Gaussians, or one per time.
     Derivatives by `cov` are numbers where it is definite; by `factor` everywhere.
 
-    **Raises:** `InputError` for a `cov` that is not symmetric, or has a negative eigenvalue; under `jit` its
+    A `cov` that was computed has errors of rounding, in proportion to what was summed and not to its small entries. So
+    asymmetries, and eigenvalues below 0, down to $-10^{-8}$ of the largest entry are taken for such (in single
+    precision, $-1.2\cdot10^{-5}$); such eigenvalues become 0. Where small directions matter, give `factor`.
+
+    **Raises:** `InputError` for a `cov` that is less symmetric, or has a more negative eigenvalue; under `jit` its
     Gaussian is not a number.
 
     ```python

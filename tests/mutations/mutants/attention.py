@@ -55,8 +55,20 @@ MUTANTS = [
     mutant(
         "lipschitz_half",
         "the exponent of L_mu is half as large",
-        ("attention/softmax.py:Softmax.lipschitz", replace("jnp.exp(_a)", "jnp.exp(_a / 2)")),
+        ("attention/softmax.py:Softmax.lipschitz", replace("grown(_a, _b)", "grown(_a, _b / 2)")),
         tests="tests/diagnostics/test_lipschitz.py::test_the_table_of_math",
+    ),
+    mutant(
+        "product_of_zero_and_infinity",
+        "a constant that is 0 times one beyond the range is no number",
+        ("_scale.py:times", replace("jnp.where(none & jnp.isinf(m), 1, m)", "m")),
+        tests="tests/diagnostics/test_lipschitz.py::test_what_is_beyond_the_range_times_0",
+    ),
+    mutant(
+        "zero_grown_without_bound",
+        "0 grows to what is no number",
+        ("_scale.py:grown", replace("xp.minimum(exponent, most)", "exponent")),
+        tests="tests/diagnostics/test_support_bound.py::test_a_cloud_at_the_origin_stays_there",
     ),
     # Masks and combinations
     mutant(

@@ -7,6 +7,12 @@ WEAK = "tests/diagnostics/test_weak.py"
 
 MUTANTS = [
     mutant(
+        "log_defect_without_series",
+        "the energy of small variances under L2 is what cancellation leaves",
+        ("diagnostics/defect.py:log_defect", replace("s < 0.5", "s < 0")),
+        tests="tests/diagnostics/test_gaussian_energies.py::test_l2_energy_of_any_size",
+    ),
+    mutant(
         "bound_missing_head",
         "the support bound forgets all heads but one",
         ("diagnostics/bounds.py:growth", replace("field.terms(_a)", "field.terms(_a)[:1]")),
@@ -34,7 +40,7 @@ MUTANTS = [
     mutant(
         "trace_exponent",
         "the exponent of the trace bound without its factor 2",
-        ("diagnostics/bounds.py:trace_bound", replace("np.exp(2 * _a)", "np.exp(_a)")),
+        ("diagnostics/bounds.py:trace_bound", replace("grown(_a, 2 * _b)", "grown(_a, _b)")),
         tests=f"{LIPSCHITZ}::test_euler_error_and_trace",
     ),
     mutant(

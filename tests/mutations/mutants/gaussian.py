@@ -158,6 +158,24 @@ MUTANTS = [
         tests=MATCHED,
     ),
     mutant(
+        "matched_mean_taken_out_once",
+        "what a shrinking mean leaves is rounding of its start",
+        ("gaussian/closed.py:_moved", replace("range(12)", "range(1)")),
+        tests=f"{CLOSED}::test_matched_keys_shrink_what_is_large",
+    ),
+    mutant(
+        "l2_blow_up_of_rounding",
+        "a correlation that is 0 but for rounding blows up",
+        ("gaussian/closed.py:l2_blowup_time", replace("abs(quotient(_a, _b)) <= known", "False")),
+        tests=f"{CLOSED}::test_l2_blows_up_never_where_nothing_but_rounding_says_so",
+    ),
+    mutant(
+        "quotient_in_the_order_given",
+        "a quotient of numbers of any size by products that overflow",
+        ("_scale.py:quotient", returns("float(np.prod(np.array(above, float)) / np.prod(np.array(below, float)))")),
+        tests=f"{CLOSED}::test_l2_blowup_of_any_size",
+    ),
+    mutant(
         "blow_up_of_half_the_matrix",
         "the blow-up time is that of A, not of A + A^T",
         ("gaussian/closed.py:softmax_blowup_time", replace("A + A.T", "A")),

@@ -6,6 +6,12 @@ SPHERE = "tests/flows/test_sphere_flow.py"
 
 MUTANTS = [
     mutant(
+        "rounding_of_a_covariance_refused",
+        "a covariance with a negative eigenvalue that is rounding is refused",
+        ("measures/gaussian.py:_check_covariance", replace("smallest < -rounding", "smallest < 0")),
+        tests="tests/measures/test_gaussians.py::test_covariances_that_were_computed_are_accepted",
+    ),
+    mutant(
         "indices_clamped",
         "a member beyond the end of a batch is the last one",
         ("_indexing.py:member", replace("-size <= number < size", "True")),

@@ -149,7 +149,19 @@ MUTANTS = [
     mutant(
         "texts_grow",
         "each replacement of a tokenizer counts for itself",
-        ("models/growth.py:check_growth", replace("factor > MOST", "_growth(part) > MOST")),
+        ("models/growth.py:check_growth", replace("factor > MOST", "one > MOST")),
         tests=f"{HOSTILE}::test_a_tokenizer_that_makes_texts_enormous",
+    ),
+    mutant(
+        "texts_repeat",
+        "a template may have the text more than once",
+        ("models/growth.py:_check_ends", replace("texts > 1", "False")),
+        tests=f"{HOSTILE}::test_much_around_a_text",
+    ),
+    mutant(
+        "words_without_end",
+        "words of a vocabulary may be of any length",
+        ("models/growth.py:_check_words", replace("_a > LONGEST_WORD", "False")),
+        tests=f"{HOSTILE}::test_enormous_words_of_plain_vocabularies",
     ),
 ]

@@ -172,9 +172,10 @@ def _check_ends(post_processor: Any) -> None:
                 remedy=REMEDY,
             )
         known = part.get("special_tokens")
-        for piece in pieces if isinstance(known, dict) else ():
+        known = known if isinstance(known, dict) else {}
+        for piece in pieces:
             named = piece.get("SpecialToken")
-            found: Any = known.get(str(named.get("id"))) if isinstance(named, dict) else None
+            found = known.get(str(named.get("id"))) if isinstance(named, dict) else None
             if isinstance(found, dict):
                 ids, words = found.get("ids"), found.get("tokens")
                 count += len(ids) if isinstance(ids, list) else 0

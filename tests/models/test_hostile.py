@@ -24,6 +24,7 @@ from meanformer.models.pickles import Suspicious, look_at
 from meanformer.models.tokenizer import Tokenizer
 
 CANARY = "canary"
+TABLE = "collections OrderedDict"
 
 
 class Call:
@@ -56,7 +57,63 @@ def asking_for(name: str) -> bytes:
     return b"\x80\x02c" + name.replace(" ", "\n").encode() + b"\n(X\x01\x00\x00\x00atR."
 
 
+def made_of(*instructions: bytes) -> bytes:
+    return b"\x80\x02" + b"".join(instructions) + b"."
+
+
+def named(name: str) -> bytes:
+    return b"c" + name.replace(" ", "\n").encode() + b"\n"
+
+
+def text(word: str) -> bytes:
+    return b"X" + struct.pack("<I", len(word)) + word.encode()
+
+
+def number(value: int) -> bytes:
+    return b"\x8a\x08" + struct.pack("<q", value)
+
+
+def doubled(first: bytes, join: bytes, count: int = 60) -> bytes:
+    """Something that has itself twice, `count` times over."""
+    puts = (b"h" + bytes([k]) + b"h" + bytes([k]) + join + b"q" + bytes([k + 1]) for k in range(count))
+    return first + b"q\0" + b"".join(puts)
+
+
+def data(count: int, *more: bytes, kind="torch FloatStorage", key=b"U\x010") -> bytes:
+    return b"(" + text("storage") + named(kind) + key + text("cpu") + number(count) + b"".join(more) + b"tQ"
+
+
+LISTS = b"".join(b"]q" + bytes([k]) for k in range(60))
 ATTACKS = {
+    "a name alone": made_of(named("builtins eval")),
+    "a reserve": made_of(named("torch.storage UntypedStorage"), number(10**12), b"\x85R"),
+    "a reserve of numbers": made_of(named("torch FloatStorage"), number(10**12), b"\x85R"),
+    "an old reserve": made_of(named("torch.storage TypedStorage"), number(10**12), b"\x85R"),
+    "data beyond the file": made_of(data(10**12)),
+    "data less than nothing": made_of(data(-1)),
+    "data of no kind": made_of(data(1, kind="torch float32")),
+    "data with a tuple for a name": made_of(doubled(b")", b"\x86"), data(1, key=b"h\x3c")),
+    "data in parts": made_of(data(1, number(1))),
+    "a tuple for a key": made_of(b"}q\xff", doubled(b")", b"\x86"), b"h\xffh\x3cK\x01s"),
+    "tuples for keys": made_of(b"}(", text("a"), b"K\x01)K\x01u"),
+    "a class for a key": made_of(b"}", named("torch float32"), b"K\x01s"),
+    "a table of pairs": made_of(named(TABLE), b"](", doubled(b")", b"\x86"), b"K\x01e\x85R"),
+    "tuples in tuples": made_of(doubled(b")", b"\x86")),
+    "tuples in the names of data": made_of(b"](", doubled(b")", b"\x86"), b"e"),
+    "lists in lists": made_of(LISTS, *(b"h%c(h%ch%ce" % (k, k + 1, k + 1) for k in range(59)), b"h\0"),
+    "tables in tables": made_of(b"}q\0", *(b"}(K\1h%cK\2h%cuq%c" % (k, k, k + 1) for k in range(60))),
+    "a list in itself": made_of(b"]q\0h\0a"),
+    "very deep": made_of(b")", b"\x85" * 10**5),
+    "a number that is set": made_of(b"K\x01K\x02K\x03s"),
+    "a list that is set": made_of(b"]K\x02K\x03s"),
+    "a table that is appended to": made_of(b"}K\x03a"),
+    "a tensor that is built": made_of(named("torch._utils _rebuild_parameter"), b")R}b"),
+    "a table that is built of pairs": made_of(b"}]b"),
+    "a call of what was made": made_of(b"})R"),
+    "a call without arguments": made_of(named(TABLE), b"]R"),
+    "nothing to call": made_of(b")R"),
+    "nothing to get": made_of(b"h\x07"),
+    "nothing marked": made_of(b"t"),
     "a command": pickle.dumps({"w": Call(os.system, f"touch {CANARY}")}, protocol=2),
     "a command, newer": pickle.dumps({"w": Call(os.system, f"touch {CANARY}")}, protocol=4),
     "inside": pickle.dumps([{"a": ({"b": Call(exec, f"open({CANARY!r}, 'w')")},)}], protocol=2),
@@ -132,6 +189,14 @@ def test_a_small_file_that_becomes_a_large_one(tmp_path):
 
 def test_plain_tables_are_fine(tmp_path):
     file = tmp_path / "weights.bin"
+    betas = 0.9, 0.999
+    shared = {"groups": [{"betas": betas}, {"betas": betas}], 0: [betas] * 1000, "none": None}
+    tensors = made_of(
+        b"](", data(3), data(3), data(0, kind="torch.storage UntypedStorage", key=text("1")), data(1, b"N"), b"e"
+    )
+    for content in (pickle.dumps(shared, protocol=2), tensors):
+        file.write_bytes(archive(content))
+        look_at(file)
     for content in ({"a": [1, 2.5, None, True, (1,)], "b": "text"}, 3, [1, 2], ({}, None, {"emsize": 512})):
         for wrap in (archive, old):
             file.write_bytes(wrap(pickle.dumps(content, protocol=2)))

@@ -135,6 +135,24 @@ MUTANTS = [
         tests=f"{HOSTILE}::test_a_pickle_is_looked_at_before_it_is_read",
     ),
     mutant(
+        "pickles_reserve",
+        "a pickle may call what makes data",
+        ("models/pickled.py:Machine._call", replace("name not in CALLED", "False")),
+        tests=f"{HOSTILE}::test_a_pickle_is_looked_at_before_it_is_read",
+    ),
+    mutant(
+        "any_keys",
+        "keys of tables may be tuples",
+        ("models/pickled.py:Machine._put", replace("isinstance(key, (Whole, Name))", "False")),
+        tests=f"{HOSTILE}::test_a_pickle_is_looked_at_before_it_is_read",
+    ),
+    mutant(
+        "data_beyond_files",
+        "a pickle may name more data than its file has",
+        ("models/pickled.py:Machine.check", replace("sum(_a) > size", "False")),
+        tests=f"{HOSTILE}::test_a_pickle_is_looked_at_before_it_is_read",
+    ),
+    mutant(
         "archives_are_unpacked",
         "compressed archives are read",
         ("models/pickles.py:_look_at_archive", assign("packed", "_[:0]")),

@@ -32,8 +32,8 @@ class Response:
 class Door:
     """An application whose workers were never started."""
 
-    def __init__(self, runs):
-        self.app = make_app(Settings(HOSTS, runs))
+    def __init__(self, runs, hosts=HOSTS):
+        self.app = make_app(Settings(hosts, runs))
         self.access = self.app.state.explorer.access
 
     def enter(self, token: str) -> Response:

@@ -180,6 +180,40 @@ def test_its_own_names_are_heard(door, host):
     assert door.inside("", Host=host.format(port=PORT)).status == 200
 
 
+def heard(hosts, tmp_path, host: str, origin: str | None = None) -> int:
+    """The status of the answer to a stranger who calls the server by `host`."""
+    headers = {"Host": host} | ({} if origin is None else {"Origin": origin})
+    return Door(tmp_path, hosts).request("/", **headers).status
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [("MyBox", "mybox"), ("FD00::1", "[fd00::1]"), ("fd00:0:0::0001", "[fd00::1]"), ("::1", "[::1]")],
+)
+def test_names_are_heard_as_browsers_write_them(tmp_path, given, sent):
+    for hosts in (launch.hosts_at(PORT, given), launch.hosts_at(PORT, "0.0.0.0", [given])):
+        assert heard(hosts, tmp_path, f"{sent}:{PORT}", f"http://{sent}:{PORT}") == 200
+        assert heard(hosts, tmp_path, f"127.0.0.1:{PORT}") == 200
+        assert heard(hosts, tmp_path, f"other:{PORT}") == 403
+        assert heard(hosts, tmp_path, sent) == 403
+    assert launch.hosts_at(PORT, given)[0] == f"{sent}:{PORT}"  # the address that is printed
+    assert heard((f"{given}:{PORT}",), tmp_path, f"{given.lower()}:{PORT}") == 200
+
+
+def test_the_port_that_browsers_leave_out(tmp_path):
+    hosts = launch.hosts_at(80, "MyBox", ["8080"])
+    for host in ("mybox", "127.0.0.1", "localhost", "[::1]"):
+        for written in (host, f"{host}:80"):
+            assert heard(hosts, tmp_path, written) == heard(hosts, tmp_path, written, f"http://{written}") == 200
+        for other in (f"{host}:81", f"{host}:8080", f"{host}.evil.example", f"{host}:"):
+            assert heard(hosts, tmp_path, other) == heard(hosts, tmp_path, host, f"http://{other}") == 403
+        assert heard(hosts, tmp_path, host, f"https://{host}") == 403
+    assert heard(launch.hosts_at(8080, "MyBox"), tmp_path, "mybox") == 403
+    door = Door(tmp_path, hosts)
+    entered = door.request("/enter", "POST", door.access.new_token().encode(), Host="mybox", Origin="http://mybox")
+    assert entered.headers["Set-Cookie"].startswith("meanformer-80=")
+
+
 FOREIGN = [
     *("http://evil.example", "https://127.0.0.1:{port}", "http://127.0.0.1", "http://127.0.0.1:1", "null", ""),
     *(

@@ -10,6 +10,7 @@ import meanformer as mf
 from meanformer.experiments.config import experiment_of
 from meanformer.experiments.numbers import claims_of, numbers_of
 from meanformer.experiments.runner import Interrupted, Watch, resume, run_experiment
+from meanformer.report.run import write_report
 from meanformer.store.folder import RunFolder
 from store.runs import bits
 
@@ -152,3 +153,20 @@ def test_what_has_collapsed_is_one_cluster():
     run = mf.layers(mf.Affine(-jnp.eye(2)), tokens, 1, step=0.999)
     assert run.clusters().count == 4
     assert numbers_of(run, ["clusters"]) == {"clusters": 1}
+
+
+def test_a_folder_makes_nobody_read_other_files(tmp_path, monkeypatch):
+    """One of somebody else may name any file of this machine: it goes on only if it began with the same bytes."""
+    (tmp_path / "theirs").mkdir()
+    np.save(tmp_path / "x.npy", np.arange(6.0).reshape(3, 2))
+    table = '[measure]\nkind = "points"\npoints = {file = "../x.npy"}\n'
+    text = CASES.partition("[[cases]]")[0].replace('[measure]\nkind = "ball"\nn = 6\nd = 2\n', table)
+    begun = run_experiment(experiment_of(text, "theirs.toml", tmp_path / "theirs"), tmp_path / "theirs" / "run")
+    assert "3 tokens" in repr(begun.trajectory())
+    np.save(tmp_path / "x.npy", np.full((3, 2), 1234.5))
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("a file was read"))
+    with pytest.raises(mf.InputError, match="holds another"):
+        resume(begun.path)
+    # What shows a folder shows what is in it.
+    assert "1234.5" not in write_report(begun.path).read_text("utf-8")
+    assert "3 tokens" in repr(mf.load(begun.path))

@@ -18,11 +18,13 @@ from tiny_bert import bert_tensors
 
 import meanformer as mf
 from meanformer.models.files import file_in
-from meanformer.models.growth import check_growth
+from meanformer.models.growth import NORMALIZERS, PRE_TOKENIZERS, _of_map, check_growth
 from meanformer.models.images import open_image
 from meanformer.models.pickles import Suspicious, look_at
+from meanformer.models.tokenizer import Tokenizer
 
 CANARY = "canary"
+TABLE = "collections OrderedDict"
 
 
 class Call:
@@ -55,7 +57,63 @@ def asking_for(name: str) -> bytes:
     return b"\x80\x02c" + name.replace(" ", "\n").encode() + b"\n(X\x01\x00\x00\x00atR."
 
 
+def made_of(*instructions: bytes) -> bytes:
+    return b"\x80\x02" + b"".join(instructions) + b"."
+
+
+def named(name: str) -> bytes:
+    return b"c" + name.replace(" ", "\n").encode() + b"\n"
+
+
+def text(word: str) -> bytes:
+    return b"X" + struct.pack("<I", len(word)) + word.encode()
+
+
+def number(value: int) -> bytes:
+    return b"\x8a\x08" + struct.pack("<q", value)
+
+
+def doubled(first: bytes, join: bytes, count: int = 60) -> bytes:
+    """Something that has itself twice, `count` times over."""
+    puts = (b"h" + bytes([k]) + b"h" + bytes([k]) + join + b"q" + bytes([k + 1]) for k in range(count))
+    return first + b"q\0" + b"".join(puts)
+
+
+def data(count: int, *more: bytes, kind="torch FloatStorage", key=b"U\x010") -> bytes:
+    return b"(" + text("storage") + named(kind) + key + text("cpu") + number(count) + b"".join(more) + b"tQ"
+
+
+LISTS = b"".join(b"]q" + bytes([k]) for k in range(60))
 ATTACKS = {
+    "a name alone": made_of(named("builtins eval")),
+    "a reserve": made_of(named("torch.storage UntypedStorage"), number(10**12), b"\x85R"),
+    "a reserve of numbers": made_of(named("torch FloatStorage"), number(10**12), b"\x85R"),
+    "an old reserve": made_of(named("torch.storage TypedStorage"), number(10**12), b"\x85R"),
+    "data beyond the file": made_of(data(10**12)),
+    "data less than nothing": made_of(data(-1)),
+    "data of no kind": made_of(data(1, kind="torch float32")),
+    "data with a tuple for a name": made_of(doubled(b")", b"\x86"), data(1, key=b"h\x3c")),
+    "data in parts": made_of(data(1, number(1))),
+    "a tuple for a key": made_of(b"}q\xff", doubled(b")", b"\x86"), b"h\xffh\x3cK\x01s"),
+    "tuples for keys": made_of(b"}(", text("a"), b"K\x01)K\x01u"),
+    "a class for a key": made_of(b"}", named("torch float32"), b"K\x01s"),
+    "a table of pairs": made_of(named(TABLE), b"](", doubled(b")", b"\x86"), b"K\x01e\x85R"),
+    "tuples in tuples": made_of(doubled(b")", b"\x86")),
+    "tuples in the names of data": made_of(b"](", doubled(b")", b"\x86"), b"e"),
+    "lists in lists": made_of(LISTS, *(b"h%c(h%ch%ce" % (k, k + 1, k + 1) for k in range(59)), b"h\0"),
+    "tables in tables": made_of(b"}q\0", *(b"}(K\1h%cK\2h%cuq%c" % (k, k, k + 1) for k in range(60))),
+    "a list in itself": made_of(b"]q\0h\0a"),
+    "very deep": made_of(b")", b"\x85" * 10**5),
+    "a number that is set": made_of(b"K\x01K\x02K\x03s"),
+    "a list that is set": made_of(b"]K\x02K\x03s"),
+    "a table that is appended to": made_of(b"}K\x03a"),
+    "a tensor that is built": made_of(named("torch._utils _rebuild_parameter"), b")R}b"),
+    "a table that is built of pairs": made_of(b"}]b"),
+    "a call of what was made": made_of(b"})R"),
+    "a call without arguments": made_of(named(TABLE), b"]R"),
+    "nothing to call": made_of(b")R"),
+    "nothing to get": made_of(b"h\x07"),
+    "nothing marked": made_of(b"t"),
     "a command": pickle.dumps({"w": Call(os.system, f"touch {CANARY}")}, protocol=2),
     "a command, newer": pickle.dumps({"w": Call(os.system, f"touch {CANARY}")}, protocol=4),
     "inside": pickle.dumps([{"a": ({"b": Call(exec, f"open({CANARY!r}, 'w')")},)}], protocol=2),
@@ -131,6 +189,14 @@ def test_a_small_file_that_becomes_a_large_one(tmp_path):
 
 def test_plain_tables_are_fine(tmp_path):
     file = tmp_path / "weights.bin"
+    betas = 0.9, 0.999
+    shared = {"groups": [{"betas": betas}, {"betas": betas}], 0: [betas] * 1000, "none": None}
+    tensors = made_of(
+        b"](", data(3), data(3), data(0, kind="torch.storage UntypedStorage", key=text("1")), data(1, b"N"), b"e"
+    )
+    for content in (pickle.dumps(shared, protocol=2), tensors):
+        file.write_bytes(archive(content))
+        look_at(file)
     for content in ({"a": [1, 2.5, None, True, (1,)], "b": "text"}, 3, [1, 2], ({}, None, {"emsize": 512})):
         for wrap in (archive, old):
             file.write_bytes(wrap(pickle.dumps(content, protocol=2)))
@@ -409,8 +475,20 @@ def replacing(content: str, pattern: dict, times: int = 1) -> dict:
     return {"type": "Sequence", "normalizers": [part] * times}
 
 
-def charsmap(*words: bytes) -> str:
-    return base64.b64encode(struct.pack("<I", 4) + b"\0" * 4 + b"\0".join(words) + b"\0").decode()
+def charsmap(**words: str) -> str:
+    """A map of characters: a double array in which each of these letters is a key, then what is written for them."""
+    units, written = [0] * 1024, b""
+    units[0] = 256 << 10  # the offset of the root
+    for letter, word in words.items():
+        node = 256 ^ ord(letter)
+        units[node] = ord(letter) | 1 << 8 | 512 << 10  # the letter, the end of a key, an offset
+        units[node ^ 512] = len(written) | 1 << 31
+        written += word.encode() + b"\0"
+    return base64.b64encode(struct.pack("<I1024I", 4096, *units) + written).decode()
+
+
+def several(kind: str, count: int, inside: str = "normalizers", **options) -> dict:
+    return {"type": "Sequence", inside: [{"type": kind, **options}] * count}
 
 
 @pytest.mark.parametrize(
@@ -425,7 +503,14 @@ def charsmap(*words: bytes) -> str:
             "normalizers": [replacing("aa", {"String": "a"}, 6), replacing("aaaa", {"String": "a"}, 3)],
         },
         {"type": "Prepend", "prepend": "a" * 5000},
-        {"type": "Precompiled", "precompiled_charsmap": charsmap(b"a" * 5000)},
+        {"type": "Precompiled", "precompiled_charsmap": charsmap(b="x", a="a" * 5000)},
+        {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(struct.pack("<I", 2**23) * 2**21).decode()},
+        several("ByteLevel", 40),
+        several("BertNormalizer", 3000),
+        {
+            "type": "Sequence",
+            "normalizers": [replacing("\ufdfa", {"String": "\u0644"}), {"type": "NFKD"}] * 6,  # 18 letters, 4 the same
+        },
     ],
 )
 def test_a_tokenizer_that_makes_texts_enormous(refused, normalizer):
@@ -443,12 +528,153 @@ def test_such_a_tokenizer_is_not_asked(tiny, refused):
     [
         None,
         {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, replacing("▁", {"String": " "})]},
-        {"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": charsmap(b"a" * 33)}]},
+        {"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": charsmap(a="a" * 33)}]},
+        {  # ALBERT: many of its kinds write several letters for one, but not for the same
+            "type": "Sequence",
+            "normalizers": [
+                replacing('"', {"String": "``"}),
+                *({"type": kind} for kind in ("NFKD", "StripAccents", "Lowercase")),
+                {"type": "Precompiled", "precompiled_charsmap": charsmap(a="a" * 11)},
+                replacing(" ", {"Regex": " {2,}"}),
+            ],
+        },
         replacing('"', {"String": "``"}, 30),
     ],
 )
 def test_those_of_published_models_do_not(normalizer):
     check_growth(tokenizer(normalizer=normalizer))
+
+
+def test_a_map_of_characters_is_read_as_the_library_reads_it():
+    """What it writes is told from what is in the file and never written."""
+    from tokenizers.normalizers import Precompiled
+
+    for words, factor in (({"a": "xyz", "b": "x" * 40}, 40), ({"c": "x"}, 1), ({}, 1)):
+        data = charsmap(**words)
+        library = Precompiled(base64.b64decode(data))
+        assert library.normalize_str("abcd") == "".join(words.get(letter, letter) for letter in "abcd")
+        unused = base64.b64encode(base64.b64decode(data) + b"x" * 5000 + b"\0").decode()
+        assert _of_map(data) == _of_map(unused) == factor
+    circle = struct.pack("<II", 4, 0x61 | 1 << 8)  # a key of any length
+    assert _of_map(base64.b64encode(circle + b"xy\0").decode()) <= 2
+
+
+BYTES = {"add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+LONG = "x" * 2000
+PARTS = {
+    "letters for bytes, again": {"pre_tokenizer": several("ByteLevel", 40, "pretokenizers", **BYTES)},
+    "signs for spaces, again": {"pre_tokenizer": several("Metaspace", 9, "pretokenizers", replacement="_")},
+    "a long word for what is unknown": {"model": {"type": "WordLevel", "vocab": {LONG: 0, "a": 1}, "unk_token": LONG}},
+    "a long mark": {"model": {"type": "WordPiece", "vocab": {"a": 0}, "continuing_subword_prefix": LONG}},
+    "a long end": {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "end_of_word_suffix": LONG}},
+    "a number of two words": {"model": {"type": "BPE", "vocab": {"b": 1, "a": 0, LONG: 0}, "merges": []}},
+    "both": {
+        "normalizer": replacing("a" * 100, {"String": "a"}),
+        "model": {"type": "WordLevel", "vocab": {"a": 1}, "unk_token": "x" * 100},
+    },
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_other_parts_that_make_texts_enormous(tiny, refused, name):
+    folder = tiny(files={"tokenizer.json": json.dumps(tokenizer(**PARTS[name]))})
+    refused(lambda: mf.models.load(folder).record("a"), "tokenizer.json makes texts far longer than they are")
+
+
+TEXT, END = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[E]", "type_id": 0}}
+
+
+def template(*pieces, ids=(1,), words=("[E]",)) -> dict:
+    known = {"[E]": {"id": "[E]", "ids": list(ids), "tokens": list(words)}}
+    return {"type": "TemplateProcessing", "single": list(pieces), "pair": [], "special_tokens": known}
+
+
+ENDS = {
+    "the text again": (template(*[TEXT] * 3), "repeats the text"),
+    "the text again, inside": (several("Sequence", 2, "processors", processors=[template(TEXT, TEXT)]), "repeats"),
+    "many ends": (template(TEXT, *[END] * 100), "too much around"),
+    "an end of many": (template(TEXT, END, ids=[1] * 100, words=["x"] * 100), "too much around"),
+    "a long end": (template(TEXT, *[END] * 3, words=["x" * 2000]), "too much around"),
+    "ends of ends": ({"type": "Sequence", "processors": [template(TEXT, END)] * 100}, "too much around"),
+    "ends of BERT": (several("BertProcessing", 100, "processors", sep=["a", 0], cls=["b", 1]), "too much around"),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_much_around_a_text(tiny, refused, name):
+    """It comes after the text is cut, and again for each part that is cut off."""
+    part, words = ENDS[name]
+    folder = tiny(files={"tokenizer.json": json.dumps(tokenizer(post_processor=part))})
+    refused(lambda: mf.models.load(folder).record("a"), words)
+
+
+def test_no_more_tokens_than_asked_for(tiny, refused, monkeypatch):
+    """Also where the file was not understood."""
+    folder = tiny(files={"tokenizer.json": json.dumps(tokenizer(post_processor=template(TEXT, TEXT)))})
+    monkeypatch.setattr("meanformer.models.tokenizer.check_growth", lambda settings: None)
+    inner = mf.models.load(folder).tokenizer
+    assert len(inner("a", 2)[0]) == 2
+    refused(lambda: inner("a", 1), "more tokens than it was asked for", "2 tokens", "at most 1")
+
+
+WORD = "x" * 200_000  # one letter below the other, the reader of these ends the process
+VOCABULARIES = {
+    "of a tree": {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0], [WORD, -1.0]]}},
+    "of words": {"model": {"type": "WordLevel", "vocab": {"a": 0, WORD: 1}, "unk_token": "a"}},
+    "added": {"added_tokens": [{"id": 9, "content": WORD, "special": True}]},
+}
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_enormous_words(tiny, refused, name):
+    folder = tiny(files={"tokenizer.json": json.dumps(tokenizer(**VOCABULARIES[name]))})
+    refused(lambda: mf.models.load(folder).record("a"), "a word of the vocabulary is too long", "200,000 bytes")
+
+
+def test_enormous_words_of_plain_vocabularies(tiny, refused):
+    folder = Path(tiny(files={"vocab.txt": f"a\n{WORD}\n"}))
+    refused(lambda: mf.models.load(folder).record("a"), "a word of the vocabulary is too long")
+    (folder / "vocab.txt").unlink()
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    (folder / "vocab.json").write_text(json.dumps({"a": 0, "b": 1, LONG: 0}))
+    refused(lambda: Tokenizer(folder, "gpt2")("a"), "makes texts far longer")
+
+
+@pytest.mark.parametrize("part", [{"type": "Doubling"}, {"normalizers": []}, [], "NFC", {"type": ["NFC"]}])
+@pytest.mark.parametrize("where", ["normalizer", "pre_tokenizer"])
+def test_kinds_that_are_not_known(refused, where, part):
+    """Nobody has looked at what they do to the length of a text."""
+    refused(lambda: check_growth(tokenizer(**{where: part})), f"a {where} in tokenizer.json is of a kind", "ids=")
+
+
+def test_all_kinds_of_the_library_are_known():
+    from tokenizers import normalizers, pre_tokenizers
+
+    for module, base, known in (
+        (normalizers, normalizers.Normalizer, NORMALIZERS),
+        (pre_tokenizers, pre_tokenizers.PreTokenizer, PRE_TOKENIZERS),
+    ):
+        kinds = {name for name, kind in vars(module).items() if isinstance(kind, type) and issubclass(kind, base)}
+        assert kinds - {base.__name__, "Sequence"} == set(known)
+
+
+@pytest.mark.parametrize("text", ["é\x01", "a b", "好", "ﷺ", "İ", "\u0390", "\U0001d1c0", "''"])
+def test_no_part_makes_more_of_a_text_than_is_said(text):
+    from tokenizers import normalizers, pre_tokenizers
+
+    size = len(text.encode())
+    for name, options in [*((name, {}) for name in NORMALIZERS), ("Prepend", {"prepend": "▁▁"})]:
+        if name not in ("Precompiled", "Replace"):
+            made = getattr(normalizers, name)(**options).normalize_str(text)
+            assert len(made.encode()) <= size * NORMALIZERS[name](options or {"prepend": "▁"}) + 1e-9
+    for name, options in [
+        ("ByteLevel", BYTES),
+        ("ByteLevel", {}),
+        ("Metaspace", {}),
+        ("Metaspace", {"replacement": "好"}),
+    ]:
+        words = getattr(pre_tokenizers, name)(**options).pre_tokenize_str(text)
+        assert sum(len(word.encode()) for word, _ in words) <= size * PRE_TOKENIZERS[name](options)
 
 
 def test_a_pattern_that_takes_for_ever(tiny, refused):

@@ -38,8 +38,11 @@ class Guard:
     """Asks each request for its names, its origin and its session, before anything else looks at it."""
 
     def __init__(self, app: ASGIApp, hosts: tuple[str, ...], access: Access):
-        self.app, self.hosts, self.access = app, hosts, access
-        self.origins = {f"http://{host}" for host in hosts}
+        self.app, self.access = app, access
+        hosts = tuple(host.lower() for host in hosts)  # as browsers write them
+        # Nor do they write the port that stands for no port.
+        self.hosts = (*hosts, *(host.removesuffix(":80") for host in hosts if host.endswith(":80")))
+        self.origins = {f"http://{host}" for host in self.hosts}
         # Cookies know no ports: servers on several of them keep theirs apart by name.
         self.cookie = f"meanformer-{hosts[0].rpartition(':')[2]}"
         self.door = {name: (DOOR / name).read_text(encoding="utf-8") for name in ("door.html", *TYPES)}

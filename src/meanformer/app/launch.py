@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import select
 import socket
@@ -72,6 +73,20 @@ def _check_host(host: str) -> None:
         )
 
 
+def hosts_at(port: int, host: str, names: Sequence[str] = ()) -> tuple[str, ...]:
+    """All names of the server with its port, as browsers write them; that of `host` is the first."""
+    known = (_as_browsers_write(host), *LOCAL, *map(_as_browsers_write, names))
+    return tuple(f"{name}:{port}" for name in dict.fromkeys(known))
+
+
+def _as_browsers_write(name: str) -> str:
+    """A name in lower case; an address of IPv6 in its short form, between brackets."""
+    name = name.lower().strip("[]")
+    with contextlib.suppress(ValueError):
+        name = str(ipaddress.ip_address(name))
+    return f"[{name}]" if ":" in name else name
+
+
 def what_to_show(what: str | None) -> tuple[str | None, Path | None]:
     """What `meanformer explore WHAT` begins with: the text of an experiment, or a run folder."""
     if what is None:
@@ -118,9 +133,8 @@ def explore(
     start, folder = what_to_show(what)
     listening = bound_socket(host, port)
     number = listening.getsockname()[1]
-    names = (f"[{host}]" if ":" in host else host, *LOCAL, *(name.lower() for name in names))
     settings = Settings(
-        hosts=tuple(f"{name}:{number}" for name in dict.fromkeys(names)),
+        hosts=hosts_at(number, host, names),
         # A run folder is found in the folder where it is.
         runs=runs if folder is None else folder.resolve().parent,
         workers=workers,

@@ -11,14 +11,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO
 
-_KINDS = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
+from .pickled import CALLED, SIZES, Machine, Suspicious
+
 _DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
-NAMES = frozenset(
-    {"collections OrderedDict", "torch Size", "torch device", "torch._utils _rebuild_tensor_v2"}
-    | {"torch._utils _rebuild_parameter", "torch.storage UntypedStorage", "torch.storage TypedStorage"}
-    | {f"torch {kind}Storage" for kind in _KINDS}
-    | {f"torch {kind}" for kind in _DTYPES}
-)
+NAMES = frozenset({*CALLED, *SIZES, "torch.storage TypedStorage"} | {f"torch {kind}" for kind in _DTYPES})
 """All that a state dictionary is made of."""
 _WORDS = (
     "PROTO STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE BINSTRING "
@@ -33,10 +29,6 @@ OLD_PICKLES = 5
 LARGEST_PICKLE = 2**26
 
 
-class Suspicious(ValueError):
-    """A file that holds more than tensors; the message says what."""
-
-
 def look_at(path: Path) -> None:
     """Raise `Suspicious` if the file is anything but tensors in tables. Nothing of it is loaded."""
     with path.open("rb") as file:
@@ -46,7 +38,7 @@ def look_at(path: Path) -> None:
             _look_at_archive(file, path.stat().st_size)
         elif start.startswith(b"\x80"):
             for _ in range(OLD_PICKLES):
-                _look_at_pickle(file)
+                _look_at_pickle(file, path.stat().st_size)
         else:
             raise Suspicious("neither an archive of torch nor a pickle")
 
@@ -70,15 +62,15 @@ def _look_at_archive(file: IO[bytes], size: int) -> None:
                 raise Suspicious("an archive of something else than tensors")
             if found[0].file_size > LARGEST_PICKLE:
                 raise Suspicious(f"a table of {found[0].file_size:,} bytes")
-            _look_at_pickle(BytesIO(archive.read(found[0])))
+            _look_at_pickle(BytesIO(archive.read(found[0])), size)
     # What zipfile raises for archives that are broken, in a format it does not know, encrypted, or cut off.
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise Suspicious(str(error)) from error
 
 
-def _look_at_pickle(file: IO[bytes]) -> None:
-    """One pickle: its instructions, and the names that it asks for."""
-    start = file.tell()
+def _look_at_pickle(file: IO[bytes], size: int) -> None:
+    """One pickle in a file of this size: its instructions, the names that it asks for, and what it would make."""
+    start, machine = file.tell(), Machine()
     try:
         for instruction, argument, place in pickletools.genops(file):
             if instruction.name == "GLOBAL" and argument not in NAMES:
@@ -87,7 +79,11 @@ def _look_at_pickle(file: IO[bytes]) -> None:
                 raise Suspicious(f"the instruction {instruction.name}")
             if (place or 0) - start > LARGEST_PICKLE:
                 raise Suspicious("a table without end")
-    except (ValueError, MemoryError, OverflowError) as error:
+            machine.follow(instruction.name, argument)
+        machine.check(size)
+    except (LookupError, ValueError, MemoryError, OverflowError) as error:
         if isinstance(error, Suspicious):
             raise
+        if isinstance(error, LookupError):
+            raise Suspicious("a broken pickle") from error
         raise Suspicious(str(error) or "a broken pickle") from error

@@ -61,6 +61,13 @@ class Tokenizer:
                 expected="letters, digits or symbols",
                 remedy="give a text that is more than spaces and control characters",
             )
+        if most is not None and len(found.ids) > most:  # a part of a kind that adds tokens after the text was cut
+            checks.refuse(
+                "the tokenizer gives more tokens than it was asked for",
+                got=f"{len(found.ids):,} tokens",
+                expected=f"at most {most:,}",
+                remedy="take the tokenizer.json that came with the weights, or give model.record(ids=[...])",
+            )
         return list(found.ids), tuple(self._label(word) for word in found.tokens)
 
     def labels(self, ids: Sequence[int]) -> tuple[str, ...]:
@@ -154,6 +161,7 @@ def _from_words(library: Any, path: Path, settings: dict[str, Any]) -> Any:
     """A vocabulary with one word on each line."""
     with path.open(encoding="utf-8") as file:  # lines end with line feeds alone: words may be other breaks
         vocabulary = {line.rstrip("\n"): number for number, line in enumerate(file)}
+    check_growth({"model": {"vocab": vocabulary}})
     if any(word.startswith("##") for word in vocabulary):
         inner = _pieces(library, vocabulary, settings)
     else:
@@ -193,6 +201,7 @@ def _symbols(library: Any, vocabulary: dict[str, int], settings: dict[str, Any])
 def _from_merges(library: Any, folder: Path, settings: dict[str, Any], kind: str) -> Any:
     """The byte-level tokenizer of GPT-2, and of RoBERTa, which puts a token before and after the text."""
     vocabulary = read_table(folder, "vocab.json")
+    check_growth({"model": {"vocab": vocabulary, "merges": []}})
     inner = library.Tokenizer(library.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
     byte_level = library.pre_tokenizers.ByteLevel(add_prefix_space=settings.get("add_prefix_space", False))
     inner.pre_tokenizer, inner.decoder = byte_level, library.decoders.ByteLevel()

@@ -18,6 +18,18 @@ MUTANTS = [
         tests=f"{GUARD}::test_another_name_of_the_host_is_refused",
     ),
     mutant(
+        "port_left_out",
+        "a name without its port is heard on any port",
+        ("app/guard.py:Guard.__init__", assign("self.hosts", '(*hosts, *(host.rpartition(":")[0] for host in hosts))')),
+        tests=f"{GUARD}::test_names_are_heard_as_browsers_write_them",
+    ),
+    mutant(
+        "port_always_there",
+        "a name without a port is not heard on port 80",
+        ("app/guard.py:Guard.__init__", assign("self.hosts", "hosts")),
+        tests=f"{GUARD}::test_the_port_that_browsers_leave_out",
+    ),
+    mutant(
         "any_page",
         "requests of other pages are heard",
         ("app/guard.py:Guard._refused", replace("_a not in self.origins", "False")),

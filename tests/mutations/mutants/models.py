@@ -135,6 +135,24 @@ MUTANTS = [
         tests=f"{HOSTILE}::test_a_pickle_is_looked_at_before_it_is_read",
     ),
     mutant(
+        "pickles_reserve",
+        "a pickle may call what makes data",
+        ("models/pickled.py:Machine._call", replace("name not in CALLED", "False")),
+        tests=f"{HOSTILE}::test_a_pickle_is_looked_at_before_it_is_read",
+    ),
+    mutant(
+        "any_keys",
+        "keys of tables may be tuples",
+        ("models/pickled.py:Machine._put", replace("isinstance(key, (Whole, Name))", "False")),
+        tests=f"{HOSTILE}::test_a_pickle_is_looked_at_before_it_is_read",
+    ),
+    mutant(
+        "data_beyond_files",
+        "a pickle may name more data than its file has",
+        ("models/pickled.py:Machine.check", replace("sum(_a) > size", "False")),
+        tests=f"{HOSTILE}::test_a_pickle_is_looked_at_before_it_is_read",
+    ),
+    mutant(
         "archives_are_unpacked",
         "compressed archives are read",
         ("models/pickles.py:_look_at_archive", assign("packed", "_[:0]")),
@@ -149,7 +167,19 @@ MUTANTS = [
     mutant(
         "texts_grow",
         "each replacement of a tokenizer counts for itself",
-        ("models/growth.py:check_growth", replace("factor > MOST", "_growth(part) > MOST")),
+        ("models/growth.py:check_growth", replace("factor > MOST", "one > MOST")),
         tests=f"{HOSTILE}::test_a_tokenizer_that_makes_texts_enormous",
+    ),
+    mutant(
+        "texts_repeat",
+        "a template may have the text more than once",
+        ("models/growth.py:_check_ends", replace("texts > 1", "False")),
+        tests=f"{HOSTILE}::test_much_around_a_text",
+    ),
+    mutant(
+        "words_without_end",
+        "words of a vocabulary may be of any length",
+        ("models/growth.py:_check_words", replace("_a > LONGEST_WORD", "False")),
+        tests=f"{HOSTILE}::test_enormous_words_of_plain_vocabularies",
     ),
 ]

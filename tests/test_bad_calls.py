@@ -308,7 +308,7 @@ CALLS = [
     (
         lambda: mf.flow(mf.Softmax(I32, I32, I32), TOKENS32, 1.0, rtol=1e-10),
         "rtol is too strict for the dtype",
-        "rtol = 1e-10 for float32 tokens",
+        "rtol = 1e-10 in float32",
         "rtol >= 6e-06",
         "pass float64 tokens",
     ),

@@ -46,7 +46,13 @@ def finished():
 CALLS = [
     # Tokens
     (lambda: mf.PointCloud([1.0, 2.0]), "points must be a table", "shape (2,)", "(n, d)", "points[:, None]"),
-    (lambda: mf.PointCloud(np.zeros((0, 2))), "points must be a table", "shape (0, 2)", "n, d >= 1", "(n, 1)"),
+    (
+        lambda: mf.PointCloud(np.zeros((0, 2))),
+        "points must be a table",
+        "shape (0, 2)",
+        "n, d >= 1",
+        "at least one token",
+    ),
     (
         lambda: mf.PointCloud([[1.0], [2.0, 3.0]]),
         "points cannot be read",
@@ -308,14 +314,14 @@ CALLS = [
     (
         lambda: mf.flow(mf.Softmax(I32, I32, I32), TOKENS32, 1.0, rtol=1e-10),
         "rtol is too strict for the dtype",
-        "rtol = 1e-10 for float32 tokens",
+        "rtol = 1e-10 in float32",
         "rtol >= 6e-06",
         "pass float64 tokens",
     ),
     (
         lambda: mf.flow(SOFTMAX, TOKENS32, 1.0, rtol=1e-9),
         "rtol is too strict",
-        "1e-09 for float32",
+        "1e-09 in float32",
         ">= 6e-06",
         "loosen",
     ),
@@ -440,6 +446,7 @@ CALLS = [
     (lambda: mf.flow([SOFTMAX, I], TOKENS, 1.0), "an attention field", "type list", "mf.Softmax", "attention kind"),
     (lambda: mf.flow(mf.Causal(mf.Sinkhorn(I, I, I)), LONGER, 1.0), "O(n^3) per sweep", "514", "at most 512", "fewer"),
     (lambda: mf.log_times(5, 0.0), "first must be positive", "first = 0", "first > 0", "the first time after t0"),
+    (lambda: mf.Gaussian([], np.zeros((0, 0))), "at least one dimension", "an empty mean", "d >= 1", "[0.0]"),
     (lambda: mf.Stationary(-1.0), "speed must be positive", "speed = -1", "speed > 0", "stop completely"),
     (lambda: mf.WallClock(0), "seconds must be positive", "seconds = 0", "seconds > 0", "mf.WallClock(60)"),
     # Layers

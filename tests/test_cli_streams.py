@@ -125,6 +125,25 @@ def test_an_error_does_not_either(here, monkeypatch, capsys):
     assert "no\\x1b]0;owned" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["show", "run\nForged"], 0),
+        (["report", "run\nForged"], 0),
+        (["show", "none\nForged"], 2),
+        (["run", "tour", "--out", "run\nForged"], 2),
+    ],
+)
+def test_words_of_others_do_not_begin_a_line(here, monkeypatch, capsys, arguments, code):
+    """Neither the name of a folder nor what a run says of itself."""
+    found = results(notes=["b\nForged"], failed=[{"task": 0, "error": "d\nForged"}])
+    folder(here / "run\nForged", record(title="a\nForged"), found)
+    assert call(monkeypatch, *arguments) == code
+    shown = "".join(capsys.readouterr())
+    assert "\\nForged" in shown
+    assert "\nForged" not in shown
+
+
 # Names ---------------------------------------------------------------------------------------------------------------
 
 

@@ -186,6 +186,28 @@ def positive(value: Any, name: str, remedy: str) -> Array:
     return array
 
 
+def relative_tolerance(rtol: Any, digits: Any, usual: str = "1e-6") -> Array:
+    """A relative tolerance that the dtype `digits` can meet."""
+    rtol = positive(rtol, "rtol", f"{usual} is the default")
+    if known(rtol) and float(rtol) >= 1:
+        refuse(
+            "rtol must be below 1",
+            got=f"rtol = {float(rtol):g}",
+            expected="a relative error",
+            remedy=f"{usual} is the default, 1e-3 is coarse",
+        )
+    least = 50 * float(jnp.finfo(digits).eps)
+    if known(rtol) and float(rtol) < least:
+        double = digits == np.float64
+        refuse(
+            "rtol is too strict for the dtype",
+            got=f"rtol = {float(rtol):.3g} in {digits}",
+            expected=f"rtol >= {least:.2g}",
+            remedy="loosen rtol" + ("" if double else ", or pass float64 tokens: points.astype('float64')"),
+        )
+    return rtol
+
+
 def power(value: Any) -> float:
     """The exponent p of a Wasserstein distance, a known number p >= 1."""
     array = scalar(value, "p")

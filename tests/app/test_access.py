@@ -1,6 +1,7 @@
 """Tokens that work once, and sessions that need two secrets."""
 
 import asyncio
+import contextlib
 import io
 import re
 import sys
@@ -120,18 +121,62 @@ def test_what_cannot_be_shown_is_refused_in_words(what):
     assert len(str(refused.value)) < 600
 
 
+@pytest.fixture
+def not_served(monkeypatch):
+    """All but the serving."""
+    monkeypatch.setattr(launch, "_serve", lambda server, doorman, listening, *_: listening.close())
+    monkeypatch.setattr(asyncio, "run", lambda work: None)
+
+
+@pytest.mark.usefixtures("not_served")
 @pytest.mark.parametrize("host", ["", " "], ids=ascii)
-def test_an_empty_host_is_refused(host, monkeypatch):
+def test_an_empty_host_is_refused(host):
     """As of a variable of the shell that is not set; it would be every address of the machine."""
-    monkeypatch.setattr(launch.asyncio, "run", lambda work: work.close())
     with pytest.raises(InputError, match="no host to listen on"):
         launch.explore(host=host, port=0, browser=False)
 
 
-def test_an_address_of_its_own_is_drawn(monkeypatch, capsys):
+@pytest.mark.usefixtures("not_served")
+@pytest.mark.parametrize("port", [None, 0])
+@pytest.mark.parametrize("host", ["256.1.1.1", "192.0.2.1", "a" * 70, "1:2:3"], ids=ascii)
+def test_a_wrong_host_is_not_a_port_that_is_taken(host, port):
+    """192.0.2.1 is for examples, and no machine has it."""
+    with pytest.raises(InputError, match="the page cannot be served at") as refused:
+        launch.explore(host=host, port=port, browser=False)
+    assert "after --host" in refused.value.remedy
+    assert "port" not in str(refused.value)
+
+
+@pytest.mark.usefixtures("not_served")
+def test_a_port_that_is_taken_is_no_wrong_host():
+    with (
+        contextlib.closing(launch.bound_socket("127.0.0.1", 0)) as taken,
+        pytest.raises(InputError, match="the page cannot be served at") as refused,
+    ):
+        launch.explore(port=taken.getsockname()[1], browser=False)
+    assert "--port 0" in refused.value.remedy
+
+
+@pytest.mark.usefixtures("not_served")
+def test_what_makes_no_page_is_refused_before_the_start(tmp_path, monkeypatch):
+    """A file that is no experiment, a run folder that cannot be read, a folder of runs that is none."""
+    monkeypatch.chdir(tmp_path)
+    Path("ex.py").write_text("import this\n")
+    Path("mine").mkdir()
+    Path("mine/run.json").write_text("{")
+    for what, got in (("ex.py", "not TOML: .*line 1"), ("mine", r"mine/run\.json cannot be used")):
+        with pytest.raises(InputError, match=f"the page cannot begin with '{what}'\n  got: .*{got}"):
+            launch.explore(what, port=0, browser=False)
+    for runs, got in (("nope", "no such folder"), ("ex.py", "a file"), ("ex.py/x", "no such folder")):
+        with pytest.raises(InputError, match=f"there are no runs in '{runs}'\n  got: *{got}"):
+            launch.explore(runs=Path(runs), port=0, browser=False)
+    launch.explore(runs=Path("runs"), port=0, browser=False)  # it may come later
+    launch.explore(runs=Path("mine"), port=0, browser=False)
+
+
+@pytest.mark.usefixtures("not_served")
+def test_an_address_of_its_own_is_drawn(capsys):
     """It is long, random, and printed; only the serving is left out."""
-    monkeypatch.setattr(launch, "_serve", lambda server, doorman, listening, *_: listening.close())
-    monkeypatch.setattr(asyncio, "run", lambda work: None)
     tokens = set()
     for _ in range(2):
         launch.explore(port=0, browser=False)

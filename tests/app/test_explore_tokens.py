@@ -43,6 +43,8 @@ def test_it_loads_and_draws_tokens(opened):
     # 300 discs of some pixels each; before the run there is only the grey of the axes.
     assert coloured(view.find("stage")) > 3000
     expect(view.find("chart-energy")).to_contain_text("E_0")
+    view.ask("() => window.meanformer.player.seek(1e9)")
+    expect(view.find("chart-energy").locator(".chart-reading")).to_have_text("E above 1e308")  # not just "infinite"
     for name in ("radius", "clusters", "rank", "energy"):
         assert coloured(view.find(f"chart-{name}")) > 20
 

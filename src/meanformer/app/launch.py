@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+import tomllib
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +21,11 @@ from ..store.interruption import asked_as_before
 from .access import TOKEN_SECONDS
 from .connections import Connection
 from .redirect import remove_redirect, write_redirect
+from .runs import fault_of
 from .server import SOCKET_BYTES, Explorer, Settings, make_app
 
 PORT = 8642
+RUNS = Path("runs")
 TRIED = 20
 """So many ports after the first are tried, if nobody asked for one."""
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
@@ -37,8 +40,7 @@ def bound_socket(host: str, port: int | None) -> socket.socket:
     _check_host(host)
     ports = range(PORT, PORT + TRIED) if port is None else [port]
     for number in ports:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening = _socket_for(host)
         # On Windows this would let two servers share a port.
         if sys.platform != "win32":
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -64,12 +66,40 @@ def _check_host(host: str) -> None:
     """Refuse a host that no port of this machine could have."""
     from .. import _checks as checks
 
+    expected = "an address of this machine; without --host, 127.0.0.1, which only this machine can reach"
     if not host.strip():
         checks.refuse(
             "no host to listen on",
             got="an empty name, which would be every address of this machine",
-            expected="an address of this machine; without --host, 127.0.0.1, which only this machine can reach",
+            expected=expected,
             remedy="leave --host out; --host 0.0.0.0 if everybody who can reach this machine is meant",
+        )
+    try:
+        with contextlib.closing(_socket_for(host)) as trial:
+            trial.bind((host, 0))
+    except (OSError, ValueError) as error:  # ValueError: no name at all
+        checks.refuse(
+            f"the page cannot be served at {_short(host)!r}",
+            got=getattr(error, "strerror", None) or str(error),
+            expected=expected,
+            remedy="look at the address after --host, or leave it out",
+        )
+
+
+def _socket_for(host: str) -> socket.socket:
+    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+
+
+def _check_runs(runs: Path) -> None:
+    """Refuse a folder of runs that is none; that which is meant without --runs may come later."""
+    if runs != RUNS and not os.path.isdir(runs):  # noqa: PTH112  (a path may be too odd to ask)
+        from .. import _checks as checks
+
+        checks.refuse(
+            f"there are no runs in {_short(str(runs))!r}",
+            got="a file" if os.path.isfile(runs) else "no such folder",  # noqa: PTH113
+            expected="a folder with run folders in it",
+            remedy="name another one with --runs, or leave it out: then it is runs",
         )
 
 
@@ -94,12 +124,18 @@ def what_to_show(what: str | None) -> tuple[str | None, Path | None]:
     path = library().get(what, Path(what))
     try:
         if (path / "run.json").is_file():
-            return None, path
-        if path.is_file() and path.stat().st_size <= LONGEST_FILE:
-            return path.read_text(encoding="utf-8", errors="replace"), None
-        got = (
-            "a large file" if path.is_file() else "a folder without a run" if path.is_dir() else "no such file or name"
-        )
+            got = fault_of(path.resolve())
+            if not got:
+                return None, path
+        elif path.is_file() and path.stat().st_size <= LONGEST_FILE:
+            text = path.read_text(encoding="utf-8", errors="replace")
+            tomllib.loads(text)
+            return text, None
+        else:
+            kind = "a large file" if path.is_file() else "a folder without a run" if path.is_dir() else ""
+            got = kind or "no such file or name"
+    except tomllib.TOMLDecodeError as error:
+        got = f"a file that is not TOML: {error}"
     except (OSError, ValueError) as error:  # no permission, or a name that no file can have
         got = getattr(error, "strerror", None) or str(error)
     from .. import _checks as checks
@@ -122,7 +158,7 @@ def explore(
     host: str = "127.0.0.1",
     port: int | None = None,
     names: Sequence[str] = (),
-    runs: Path = Path("runs"),
+    runs: Path = RUNS,
     workers: int = 2,
     idle_minutes: float = 60.0,
     browser: bool = True,
@@ -131,6 +167,7 @@ def explore(
     this machine.
     """
     start, folder = what_to_show(what)
+    _check_runs(runs)
     listening = bound_socket(host, port)
     number = listening.getsockname()[1]
     settings = Settings(

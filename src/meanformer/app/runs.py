@@ -38,6 +38,12 @@ def find_run(root: Path, name: str) -> Path | None:
     return next((folder for folder in _folders(root) if _name(root, folder) == name and not _odd(folder)), None)
 
 
+def fault_of(folder: Path) -> str:
+    """Why the run in a folder cannot be read, in words; nothing if it can."""
+    entry = _described(folder.parent, folder)
+    return "" if entry is None else entry["damaged"]
+
+
 def _folders(root: Path) -> Iterator[Path]:
     """The folder itself, those in it, and the cases in these, if there is something called run.json."""
     inside = _subfolders(root)

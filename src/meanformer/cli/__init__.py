@@ -9,7 +9,7 @@ import sys
 
 from ..store.interruption import asked_once
 from .arguments import refuse_unreadable
-from .streams import complain, leave, nobody_reads, not_written, open_streams
+from .streams import complain, leave, nobody_reads, not_written, one_line, open_streams
 
 
 def main() -> None:
@@ -52,7 +52,10 @@ def _failed(error: Exception) -> None:
 
     refused = isinstance(error, InputError | NotARun)
     name = "Refused" if refused else "Failed" if isinstance(error, FolderError | OSError) else type(error).__name__
-    complain(f"{name}: {error}")
+    words = str(error)
+    for part in ("what", "got", "expected", "safe", "remedy"):  # the lines of a message are ours
+        words = words.replace(getattr(error, part, ""), one_line(getattr(error, part, "")))
+    complain(f"{name}: {words}")
     if name == type(error).__name__:  # a fault of ours
         if os.environ.get("MEANFORMER_TRACEBACK"):
             raise error

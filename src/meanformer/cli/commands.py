@@ -12,7 +12,7 @@ from . import tables
 from .arguments import place, places
 from .explore import explore
 from .folders import is_done, print_run, remove, still_there, write_report
-from .streams import complain, printable
+from .streams import complain, one_line, printable
 from .watching import watching
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
@@ -133,7 +133,7 @@ def resume(
     found = RunFolder(folder)
     if discard_damaged:
         words = found.discard_damaged()
-        complain(f"Damaged: {'; '.join(words)}." if words else "Nothing is damaged.")
+        complain(one_line(f"Damaged: {'; '.join(words)}.") if words else "Nothing is damaged.")
     already = found.status == "done" and (folder / "report.html").exists()
     with watching(quiet, bars=found.record["kind"] == "flow") as watch:
         go_on(folder, watch)
@@ -148,7 +148,7 @@ def resume(
 def report(folder: Folder, as_json: Json = False) -> None:
     """Write `report.html` of a run folder again: one self-contained file with figures, numbers, settings, citations."""
     path = write_report(folder)
-    print(json.dumps({"report": str(path)}) if as_json else printable(path))
+    print(json.dumps({"report": str(path)}) if as_json else one_line(path))
 
 
 @app.command(

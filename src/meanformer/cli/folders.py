@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from . import tables
-from .streams import complain
+from .streams import complain, one_line
 
 # So many files that --overwrite keeps are named.
 MOST_NAMED = 10
@@ -73,7 +73,7 @@ def remove(folder: Path) -> None:
         kept = found.clear()
         if kept:
             more = f" and {len(kept) - MOST_NAMED} more" if len(kept) > MOST_NAMED else ""
-            complain(f"Kept in {folder}, since no run wrote it: {', '.join(kept[:MOST_NAMED])}{more}")
+            complain(one_line(f"Kept in {folder}, since no run wrote it: {', '.join(kept[:MOST_NAMED])}{more}"))
 
 
 def print_run(path: Path, as_json: bool, items: list[str] | None = None, already: bool = False) -> None:

@@ -20,6 +20,11 @@ def printable(words: object) -> str:
     return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), str(words))
 
 
+def one_line(words: object) -> str:
+    r"""The same for words that make a part of a line, such as names: a line feed is written out too, as \n."""
+    return printable(words).replace("\n", "\\n")
+
+
 def open_streams() -> TextIO:
     """Make sure that there is an output and an error stream, which take every character; the output."""
     for name in ("stdout", "stderr"):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .streams import printable
+from .streams import one_line, printable
 
 VERDICTS = {"holds": "green", "fails": "bold red", "undecided": "yellow", "misleads": "magenta"}
 # The numbers that a table of several runs shows, as far as they are there.
@@ -38,7 +38,7 @@ def _table(title: str, headings: Sequence[tuple[str, bool]], rows: Sequence[Sequ
 
 def _say(console: Any, words: str, style: str = "") -> None:
     """A line, as it is."""
-    console.print(printable(words), style=style or None, markup=False, highlight=False, soft_wrap=True)
+    console.print(one_line(words), style=style or None, markup=False, highlight=False, soft_wrap=True)
 
 
 def text(value: Any) -> str:
@@ -75,7 +75,10 @@ def print_run(found: Mapping[str, Any], already: bool = False) -> None:
     for note in found.get("notes") or ():
         _say(console, f"Note: {note}", "yellow")
     for failed in found.get("failed") or ():
-        _say(console, f"Task {failed['task']} failed: {failed['error']}")
+        first, *more = failed["error"].splitlines() or [""]
+        _say(console, f"Task {failed['task']} failed: {first}")
+        for line in more:
+            _say(console, f"  {line.strip()}")
     if found["status"] != "done":
         _say(console, f"Not finished: {found['progress']}. Go on:  meanformer resume {shlex.quote(found['folder'])}")
     elif found.get("seconds") is None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .streams import complain, leave, printable
+from .streams import complain, leave, one_line
 
 if TYPE_CHECKING:
     from meanformer.experiments.runner import Watch
@@ -58,13 +58,13 @@ class _Line:
     def stage(self, words: str, share: float | None) -> None:
         bar: Any = self.bar or self._start()
         total = None if share is None else 1.0
-        bar.update(self.task, description=printable(words[:40]), total=total, completed=share or 0.0)
+        bar.update(self.task, description=one_line(words[:40]), total=total, completed=share or 0.0)
 
     def say(self, line: str) -> None:
         if self.bar is None:
-            complain(line)
+            complain(one_line(line))
         else:
-            self.bar.console.print(printable(line), markup=False, highlight=False)
+            self.bar.console.print(one_line(line), markup=False, highlight=False)
 
     def close(self) -> None:
         if self.bar is not None:

@@ -22,7 +22,7 @@ from ..flows.gaussians import GaussianSystem
 from ..flows.observe import checked_observer
 from ..flows.planning import STATES_IN_A_STEP, checked_plan
 from ..flows.save import resolve_save
-from ..flows.setup import checked_control, checked_rtol, checked_system, refuse_for_gaussians
+from ..flows.setup import checked_control, checked_system, refuse_for_gaussians
 from ..flows.solvers import checked_solver
 from ..flows.stop import resolve_stop
 from ..spaces import resolve_space
@@ -138,7 +138,7 @@ def _check_flow(problem: Problem, site: Site) -> None:
         unused = {name: get(name) for name in ("solver", "atol", "step", "accuracy", "sample")}
         if isinstance(system, GaussianSystem) and float(t1) == float("inf"):
             checked_endless(system, t0, get("save"), get("stop"), unused)
-            checked_rtol(o.get("rtol", 1e-8), jnp.zeros(()).dtype)
+            checks.relative_tolerance(o.get("rtol", 1e-8), jnp.zeros(()).dtype, "1e-8")
             return
         if isinstance(system, DensitySystem):
             refuse_for_densities(**unused, rtol=get("rtol"), space=get("space"), frame=get("frame"))

@@ -36,7 +36,6 @@ from .gaussians import GaussianSystem
 from .journal import AbstractJournal, Kept, shell_of
 from .observe import Observer
 from .save import DEFAULT_COUNT
-from .setup import checked_rtol
 from .stepping import Control
 from .stop import WallClock
 from .trajectory import Trajectory
@@ -75,7 +74,7 @@ def endless_run(
     seconds = checked_endless(system, t0, save, stop, unused)
     count = DEFAULT_COUNT if save is None else checks.whole(save, "save", 2)
     # Fates are told in double precision, whatever the dtype of the start.
-    rtol = float(checked_rtol(1e-8 if rtol is None else rtol, jnp.zeros(()).dtype))
+    rtol = float(checks.relative_tolerance(1e-8 if rtol is None else rtol, jnp.zeros(()).dtype, "1e-8"))
     progress = None if progress is None else checks.flag(progress, "progress")
     usual = IMPLICIT_BUDGET if system.unknowns <= IMPLICIT_SIZE else EXPLICIT_BUDGET
     budget = checks.whole(usual if max_steps is None else max_steps, "max_steps")

@@ -179,7 +179,7 @@ def checked_control(
         default_atol = _token_atol(system, default_atol, default_rtol)
     # Tokens given in a lower precision than the field's have no more digits than that, if digits are asked for.
     digits = dtype if rtol is None else given
-    rtol = default_rtol if rtol is None else checked_rtol(rtol, digits)
+    rtol = default_rtol if rtol is None else checks.relative_tolerance(rtol, digits)
     atol = default_atol if atol is None else checks.positive(atol, "atol", "1e-9 is the default")
     if step is not None:
         step = checks.positive(step, "step", "give the length of each step, e.g. step=0.01")
@@ -211,27 +211,6 @@ def _token_atol(system: ParticleSystem, atol: Any, rtol: float) -> Any:
     # The propagators of a moving frame are of the size of one, whatever the tokens are.
     least = 0.0 if isinstance(system.frame, MovingRescaled) else float(jnp.finfo(system.dtype).eps)
     return xp.clip(xp.asarray(atol, size.dtype), least * size, rtol * size)
-
-
-def checked_rtol(rtol: Any, digits: Any) -> Scalar:
-    """A relative tolerance that the dtype `digits` can meet."""
-    unit = float(jnp.finfo(digits).eps)
-    rtol = checks.positive(rtol, "rtol", "1e-6 is the default")
-    if checks.known(rtol) and float(rtol) >= 1:
-        checks.refuse(
-            "rtol must be below 1",
-            got=f"rtol = {float(rtol):g}",
-            expected="a relative error",
-            remedy="1e-6 is the default, 1e-3 is coarse",
-        )
-    if checks.known(rtol) and float(rtol) < 50 * unit:
-        checks.refuse(
-            "rtol is too strict for the dtype",
-            got=f"rtol = {float(rtol):.3g} for {digits} tokens",
-            expected=f"rtol >= {50 * unit:.2g}",
-            remedy="loosen rtol, or pass float64 tokens: points.astype('float64')",
-        )
-    return rtol
 
 
 def schedule_is_traced(field: AbstractField, t0: Scalar) -> bool:

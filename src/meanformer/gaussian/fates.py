@@ -77,7 +77,7 @@ def fates(
     if n <= SMALL_BATCH:
         leaves = [_padded(leaf) for leaf in leaves]
         gaussians = Gaussian(_padded(gaussians.mean), factor=_padded(gaussians.factor))
-    rtol = float(checks.positive(rtol, "rtol", "1e-7 is the default"))
+    rtol = float(checks.relative_tolerance(rtol, jnp.zeros(()).dtype, "1e-7"))
     pool = _Pool(leaves, structure, gaussians, n, rtol, checks.whole(max_steps, "max_steps"))
     with Progress(progress, 0, n, "fates", "decided") as bar, ThreadPoolExecutor(WORKERS) as workers:
         while pool.active.size:
@@ -115,7 +115,14 @@ def _checked_batch(fields: Any, gaussians: Any) -> tuple[list[np.ndarray], Any, 
             remedy="mf.fates(fields, mf.Gaussian(means, factor=factors))",
         )
     if isinstance(fields, (list, tuple)):
-        alike = bool(fields) and all(isinstance(f, AbstractField) for f in fields) and stackable(fields)
+        if not fields:
+            checks.refuse(
+                "fates are those of at least one field",
+                got="an empty list",
+                expected="a field, a list of them, or a batch",
+                remedy="look why the list has none",
+            )
+        alike = all(isinstance(f, AbstractField) for f in fields) and stackable(fields)
         if not alike:
             checks.refuse(
                 "the fields of a batch must be alike",

@@ -115,7 +115,9 @@ class PointCloud(Module):
                 "points must be a table of tokens",
                 got=f"shape {points.shape}",
                 expected="shape (n, d) with n, d >= 1",
-                remedy="n numbers on a line have shape (n, 1): points[:, None]",
+                remedy="n numbers on a line have shape (n, 1): points[:, None]"
+                if points.ndim < 2
+                else "a cloud has at least one token, of at least one coordinate: look why there is none",
             )
         checks.finite(points, "points")
         shape = points.shape[:-1]

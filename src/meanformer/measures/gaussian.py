@@ -141,6 +141,13 @@ class Gaussian(Module):
     def __init__(self, mean: Any, cov: Any = None, factor: Any = None):
         mean = _batched(mean, "mean", 1, checks.vector)
         *batch, d = mean.shape
+        if d == 0:
+            checks.refuse(
+                "a Gaussian has at least one dimension",
+                got="an empty mean",
+                expected="a mean of shape (d,) with d >= 1",
+                remedy="on a line pass one number: mf.Gaussian([0.0], cov=[[1.0]])",
+            )
         if (cov is None) == (factor is None):
             checks.refuse(
                 "a Gaussian takes either cov or factor",

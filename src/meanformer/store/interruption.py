@@ -44,7 +44,7 @@ class _Once:
         """Send the signal again, if nobody has interrupted meanwhile."""
         time.sleep(SOON)
         if self.asked == WAITS:
-            _thread.interrupt_main(number)
+            _thread.interrupt_main(signal.Signals(number))
 
 
 def _is_forgetful(frame: FrameType | None) -> bool:

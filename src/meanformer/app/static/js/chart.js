@@ -67,7 +67,7 @@ class Chart {
     this.cursor.hidden = !this.shown.length || !(share >= 0 && share <= 1);
     this.cursor.style.transform = `translateX(${(EDGE.left + share * width).toFixed(1)}px)`;
     const texts = this.shown.map(({ name, sign }) => [sign, read(name)]).filter(([, x]) => !Number.isNaN(x ?? NaN));
-    const text = texts.map(([sign, x]) => `${sign} ${formatNumber(x, 3)}`).join(" · ");
+    const text = texts.map(([sign, x]) => `${sign} ${inReach(x)}`).join(" · ");
     if (this.reading.textContent !== text) this.reading.textContent = text;
   }
 
@@ -189,6 +189,11 @@ class Chart {
 function isWide(lists) {
   const finite = lists.flat().filter(Number.isFinite);
   return finite.length > 1 && Math.min(...finite) > 0 && Math.max(...finite) / Math.min(...finite) > 1e3;
+}
+
+/** A value as text; of one beyond the range of numbers, such as an energy that grows like exp(|x|^2), what is known. */
+function inReach(x) {
+  return Math.abs(x) === Infinity ? (x > 0 ? "above 1e308" : "below −1e308") : formatNumber(x, 3);
 }
 
 function segment(pen, x0, y0, x1, y1) {

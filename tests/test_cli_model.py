@@ -54,7 +54,7 @@ class _Trap:
         (["--text", "missing.txt"], ["the file of the text cannot be read", "No such file"]),
         (["--tokens", "."], ["the file of the tokens cannot be read"]),
         (["--text", "empty.txt"], ["the text is empty"]),
-        (["--words", ""], ["the text is empty"]),
+        (["--words", ""], ["an argument is empty"]),
         (["--text", "latin.txt"], ["not UTF-8", "byte 3 is 0xe9"]),
         (["--text", "long.txt", "--no-cut"], ["longer than the model takes"]),
         (["--image", "picture.png"], ["does not take an image"]),

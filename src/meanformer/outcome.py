@@ -49,8 +49,8 @@ _WORDS = {
         "ran out of steps; raise max_steps, loosen rtol (of a density: take larger cells), or shorten the run"
     ),
     Ending.STEP_TOO_SMALL: (
-        "the step became too small beside t and t1: the solution blows up near this time, or t1 is very far, or rtol too "
-        "strict for the dtype; end the run earlier, or rescale the weights"
+        "the step became too small beside t and t1: the solution blows up near this time, or t1 is very far, or rtol "
+        "too strict for the dtype; end the run earlier, or rescale the weights"
     ),
     Ending.NOT_FINITE: (
         "the state left the floating-point range: a blow-up, or growth for long; end the run earlier, or rescale the "

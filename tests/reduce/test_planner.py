@@ -167,7 +167,7 @@ def test_plans_that_cannot_be_made_or_do_not_fit_are_refused(monkeypatch):
     for observers, words in (
         ({"mean": lambda mu, t: 0.0}, "kept anyway"),
         ({"one": lambda mu: 0.0}, "two arguments"),
-        ({"numpy": lambda mu, t: float(np.median(np.asarray(mu.points)))}, "known numbers"),
+        ({"numpy": lambda mu, t: float(np.median(np.asarray(mu.points)))}, "not known when it is compiled"),
         ({"word": lambda mu, t: "x"}, "one array"),
     ):
         with pytest.raises(mf.InputError, match=words):

@@ -74,6 +74,13 @@ def test_sinkhorn_grows_as_its_value_matrix(size):
     assert float(line.final.factor[0, 0] ** 2 / variance) == pytest.approx(1, rel=1e-7)
 
 
+def test_a_slow_field_of_saturated_keys():
+    # G = V K^{-1} Q, and no blow-up is possible, however V is measured.
+    found = mf.fates([mf.L2(I * 1e-100, I * 1e100, v * I) for v in (1.0, 1e200, 1e-100)], gaussian(1.0, I))
+    assert set(found.kind) == {"DIVERGED"}
+    np.testing.assert_allclose(found.growth, [2e-200, 2.0, 2e-300], rtol=1e-6)
+
+
 def in_units(kind, c, s, bias=True):
     """A field of one kind in units of length `c` and of time 1 / `s`, with biases, beside an affine part."""
     M, N = np.array([[0.5, 0.2], [-0.3, 0.4]]), np.array([[0.6, -0.1], [0.2, 0.5]])

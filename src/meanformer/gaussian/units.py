@@ -146,7 +146,8 @@ def _in_units(part: Any, units: Units) -> Any:
     """A part of a field; what is no leaf, a number or a matrix on the left, has no units."""
     if not _is_leaf(part):
         return part
-    slower, offset = -units.speed, -units.speed - units.length
+    slower = -units.speed
+    offset = slower - units.length
 
     def maps(leaf: Any) -> list[tuple[Any, Any]]:
         if type(leaf) is Affine:

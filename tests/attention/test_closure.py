@@ -302,3 +302,26 @@ def test_the_gain_of_sinkhorn():
         np.testing.assert_allclose(T, (U * s) @ W.T, rtol=0, atol=room)
         np.testing.assert_allclose(gain, (U * (2 / (1 + np.sqrt(1 + 4 * S**2)))) @ U.T, rtol=0, atol=room)
         assert np.linalg.norm(T, 2) <= 1 + 1e-14
+
+
+@pytest.mark.parametrize("size", [1e50, 1e80, 1e140, 1e153])
+def test_saturated_kinds_on_a_wide_gaussian(size):
+    # Far beyond saturation G is the orthogonal factor: here V, of the dot kernel, and V K^{-1} Q, of L2 attention.
+    g = mf.Gaussian([0.0, 0.0], factor=[[size, 0.5 * size], [0.0, size]])
+    I = np.eye(2)
+    for field in (mf.Sinkhorn(I, I, V), mf.L2(I, I, V)):
+        np.testing.assert_allclose(field.affine(g)[0], V, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(mf.layers(field, g, depth=1).final.factor, (I + V) @ g.factor, rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [400, 600, 1000])
+def test_the_gains_of_large_matrices_have_the_derivative_of_smaller_ones(size):
+    # Where 1 is nothing beside M M^T, T is of degree 0 in M and the gain, as that of L2 attention, of degree -1.
+    M, dM = jnp.asarray(np.random.default_rng(15).normal(size=(2, 3, 3)))
+
+    def both(unit):
+        values, slopes = jax.jvp(lambda M: (*closure.sinkhorn_gain(M), closure.ridge(M)), (M * unit,), (dM * unit,))
+        return [np.asarray(part) * unit**degree for part, degree in zip((*values, *slopes), (0, 1, 1) * 2, strict=True)]
+
+    for found, expected in zip(both(2.0**size), both(2.0**100), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)

@@ -195,3 +195,15 @@ BAD_CALLS = [
 @pytest.mark.parametrize("call, words", BAD_CALLS)
 def test_refusals(call, words):
     assert_refused(call, words)
+
+
+def test_a_distance_beyond_the_range_is_refused():
+    left, right = (mf.Gaussian([sign * 1.7e308, 0.0], np.eye(2)) for sign in (1, -1))
+    assert_refused(lambda: bures_wasserstein(left, right), ("the distance is beyond", "larger units"))
+    batch = mf.Gaussian(np.stack([left.mean, right.mean]), factor=np.stack([left.factor] * 2))
+    assert_refused(lambda: bures_wasserstein(batch, left), ("the distance is beyond", "larger units"))
+    # Traced it is infinite; and rows of a run that ended early, which are no numbers, are not refused.
+    assert np.isinf(jax.jit(bures_wasserstein)(left, right))
+    ended = jax.tree.map(lambda a: a.at[1].set(np.nan), jax.tree.map(jnp.asarray, batch))
+    found = np.asarray(bures_wasserstein(ended, left))
+    assert found[0] == 0 and np.isnan(found[1])

@@ -23,6 +23,7 @@ from ..measures.cloud import PointCloud, check_range
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from .closure import Closure, check_closure, closure_of, refuse_closure
+from .extent import check_extent, extent_of
 from .fit import masked, outputs
 from .lipschitz import Lipschitz
 from .view import Term, View, as_cloud, compose, one
@@ -308,9 +309,11 @@ def check_field(field: Any, mu: Any, t: Scalar, where: str = "") -> None:
                 expected="shape (d,)",
                 remedy="use jax.vmap over a batch of Gaussians, or mf.fates for their fates",
             )
-        for term in field.terms(t):
+        terms = field.terms(t)
+        for term in terms:
             check_closure(term)
         outputs(field, mu, t, where)
+        check_extent(extent_of(terms), mu)
         return
     if not isinstance(mu, (PointCloud, Density)):
         checks.refuse(

@@ -11,6 +11,8 @@ from jaxtyping import Array, Float
 
 from .. import _checks as checks
 from .._lapack import one_by_one
+from .._scale import unit
+from .._types import Scalar
 from ..measures.gaussian import Gaussian
 
 Closure = tuple[Float[Array, " v"], Float[Array, "v d"]]
@@ -87,7 +89,9 @@ def _ridge(N: Float[Array, "k r"]) -> Ridge:
     k, r = N.shape
     U, values, Wt = one_by_one(_full_svd)(N)
     shrunk = 1 / (1 + 2 * values**2)
-    X = (Wt[: values.size].T * (2 * values * shrunk)[None]) @ U[:, : values.size].T
+    # Of large values, whose squares may be beyond the range, the gain is 1 / value to the last digit.
+    gains = jnp.where(values < _large(values.dtype), 2 * values * shrunk, 1 / jnp.maximum(values, 1))
+    X = (Wt[: values.size].T * gains[None]) @ U[:, : values.size].T
     S, P = (
         (B * jnp.concatenate([shrunk, jnp.ones(n - values.size, N.dtype)])[None]) @ B.T for B, n in ((Wt.T, r), (U, k))
     )
@@ -106,13 +110,22 @@ def _ridge_derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Ri
 Gain = tuple[Float[Array, "r r"], Float[Array, "r r"], Float[Array, "r r"], Float[Array, "r r"], Float[Array, " r"]]
 
 
+def _large(dtype: Any) -> float:
+    """A number whose fourth power is at the end of the range."""
+    return 2.0 ** (jnp.finfo(dtype).maxexp // 4)
+
+
 def sinkhorn_gain(M: Float[Array, "r r"]) -> tuple[Float[Array, "r r"], Float[Array, "r r"]]:
     r"""$T=\varphi(MM^\top)M$ and $\varphi(MM^\top)=2(I+R)^{-1}$ with $R=(I+4MM^\top)^{1/2}$ (MATH e.2).
 
     From the singular values $S$ of $M$: those of $T$ are $2S/(1+\sqrt{1+4S^2})$. The derivative solves
-    $R\,dR+dR\,R=4\,d(MM^\top)$.
+    $R\,dR+dR\,R=4\,d(MM^\top)$. A large $M$ is taken in units $u$ of a power of two, as $M/u$, $R/u$ and
+    $u\,\varphi$: its square may be beyond the range.
     """
-    return _gain(M)[:2]
+    largest = jnp.max(jnp.abs(jax.lax.stop_gradient(M)))
+    u = jnp.where(largest < _large(M.dtype), 1, unit(M))
+    T, gain = _gain(M / u, 1 / u)[:2]
+    return T, gain / u
 
 
 def _full_svd(M: Array) -> tuple[Array, Array, Array]:
@@ -120,18 +133,20 @@ def _full_svd(M: Array) -> tuple[Array, Array, Array]:
 
 
 @jax.custom_jvp
-def _gain(M: Float[Array, "r r"]) -> Gain:
-    """T, the gain, R, its eigenvectors and its eigenvalues; the last two have no derivative."""
+def _gain(M: Float[Array, "r r"], one: Scalar) -> Gain:
+    """T, the gain, R, its eigenvectors and its eigenvalues, where `one` stands for 1; the last two have no
+    derivative.
+    """
     U, values, Wt = one_by_one(_full_svd)(M)
-    roots = jnp.sqrt(1 + 4 * values**2)
-    shrunk = 2 / (1 + roots)
+    roots = jnp.maximum(jnp.sqrt(one**2 + 4 * values**2), one)
+    shrunk = 2 / (one + roots)
     return (U * (shrunk * values)[None]) @ Wt, (U * shrunk[None]) @ U.T, (U * roots[None]) @ U.T, U, roots
 
 
 @_gain.defjvp
-def _gain_derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Gain, Gain]:
-    (M,), (dM,) = primals, tangents
-    T, gain, R, vectors, roots = _gain(M)
+def _gain_derivative(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Gain, Gain]:
+    (M, one), (dM, _) = primals, tangents  # the unit is a constant
+    T, gain, R, vectors, roots = _gain(M, one)
     sums = roots[:, None] + roots[None]
 
     def solve(_: Any, right: Array) -> Array:

@@ -12,6 +12,7 @@ from ..measures.cloud import PointCloud
 from ..measures.density import Density
 from ..measures.gaussian import Gaussian
 from .base import AbstractField
+from .extent import Extent, check_extent, check_speed, extent_of
 from .hardmax import Hardmax
 from .schedule import check_velocity, is_constant, pieces_of
 from .sinkhorn import Sinkhorn
@@ -89,6 +90,23 @@ def check_moves(field: Any, measure: Any, t: Scalar) -> Facts:
             if sign not in facts.checked:
                 check_velocity(field, measure, t)
                 facts.checked.add(sign)
+            elif isinstance(measure, Gaussian):  # of which values are looked at too
+                check_extent(_extent_of_constant(field), measure)
             return facts
     check_velocity(field, measure, t)
     return _found(field, t, False)
+
+
+@remembered
+def _extent_of_constant(field: AbstractField) -> Extent:
+    return extent_of(field.terms(np.zeros(())))
+
+
+def check_speeds(field: AbstractField, gaussian: Gaussian, t0: Scalar, t1: Scalar) -> None:
+    """`check_speed` from `t0` to `t1`, under each piece of a field."""
+    time = t1 - t0
+    if facts_of(field, t0).constant:
+        check_speed(_extent_of_constant(field), gaussian, time)
+        return
+    for piece in pieces_of(field):
+        check_speed(extent_of(piece.terms(t0)), gaussian, time)

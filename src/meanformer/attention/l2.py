@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._scale import grown, times
+from .._scale import grown, times, unit
 from .._types import Points, Queries, Scalar
 from ..measures.cloud import PointCloud
 from ..measures.gaussian import Gaussian
@@ -62,6 +62,7 @@ class L2(AbstractTempered):
     def bounded_speed(self) -> Any:
         r"""$\|G\|\le\|VK^+\|\|Q\|$ if $\ker K\subset\ker V$; else a blow-up is possible."""
         K, V = np.asarray(self.maps.K), np.asarray(self.maps.V)
+        V = V / unit(V, (-2, -1))
         missed = V - V @ np.linalg.pinv(K, rcond=1e-12) @ K
         return np.linalg.norm(missed, axis=(-2, -1)) <= 1e-10 * np.linalg.norm(V, axis=(-2, -1))
 

@@ -30,6 +30,7 @@ from ..gaussian.march import (
     start,
 )
 from ..gaussian.mean import mean_path
+from ..gaussian.units import Units, own_units
 from ..measures.gaussian import Gaussian
 from ..outcome import Ending, Outcome
 from .gaussians import GaussianSystem
@@ -80,6 +81,7 @@ def endless_run(
     budget = checks.whole(usual if max_steps is None else max_steps, "max_steps")
     # Ranks are read from small singular values.
     field, mu = cast((system.field, system.mu), jnp.zeros(()).dtype)
+    field, mu, units = own_units(field, mu, mean_matters(field))
     watch = _Watch(field, mu, LOOKS * -(-budget // (LOOKS * STEPS)))
     finished = journal.begin("flow", *call)
     if finished is not None:
@@ -105,7 +107,8 @@ def endless_run(
     else:
         means, mean_rate = mean_path(field, times, states, np.asarray(mu.mean))
         factors = states
-    fate = watch.fate(rtol, float(t0), mean_rate)
+    fate = watch.fate(rtol, float(t0), mean_rate, units)
+    times, means, factors = units.time(times), units.lengths(means), units.lengths(factors)
     rows = np.unique(np.linspace(0, len(times) - 1, count).round().astype(int))
     saved = cast((jnp.asarray(means[rows]), jnp.asarray(factors[rows])), system.dtype)
     times = jnp.asarray(float(t0) + times[rows], system.dtype)
@@ -203,7 +206,7 @@ class _Watch:
         rows = np.flatnonzero(np.append(True, np.diff(times) > 0) & np.isfinite(states).all(axis=(1, 2)))
         return times[rows], states[rows]
 
-    def fate(self, rtol: float, t0: float, mean_rate: float | None) -> Fate:
+    def fate(self, rtol: float, t0: float, mean_rate: float | None, units: Units) -> Fate:
         """The fate, in words."""
         now = {name: values[0, self.done] for name, values in vars(self.record).items()}
         converged = self.kind == FateKind.CONVERGED
@@ -214,16 +217,16 @@ class _Watch:
         factor = Y[:, :, :-1] if self.with_mean else Y
         return Fate(
             kind=self.kind.name,
-            time=t0 + time,
-            error=error,
+            time=t0 + float(units.time(time)),
+            error=float(units.time(error)),
             rank=int(self.answer["rank"][0]) if converged else None,
-            limit=limit_of(factor, self.answer["alive"])[0] if converged else None,
-            growth=float(now["growth"]),
+            limit=units.lengths(limit_of(factor, self.answer["alive"])[0], 2) if converged else None,
+            growth=float(units.rate(now["growth"])),
             exponent=float(self.answer["exponent"][0]),
             slopes=now["slopes"],
             steps=int(self.march.tries),
             evidence="" if self.speed[0] else "the start is stationary",
-            mean_rate=mean_rate,
+            mean_rate=None if mean_rate is None else float(units.rate(mean_rate)),
         )
 
 
@@ -298,15 +301,18 @@ def _finite_fate(run: Trajectory, t0: float, control: Control) -> Fate:
     if why:
         return Fate("UNDECIDED", t, 0.0, None, None, np.nan, np.nan, nothing, steps, why)
     field, final = cast((constant_at(run.field, t), run.final), jnp.zeros(()).dtype)
+    field, final, units = own_units(field, final, mean_matters(field), strict=False)
     _, seen = _start(field, final, mean_matters(field))
     arrays = (np.asarray(a)[None] for a in (seen.Y, seen.F, seen.dF, seen.G, final.factor))
-    now = {name: values[0] for name, values in look(np.full(1, t - t0), *arrays).items()}
+    so_far = units.own_time(t - t0)
+    now = {name: values[0] for name, values in look(np.full(1, so_far), *arrays).items()}
     with np.errstate(all="ignore"):
         gap = 1 / (now["exponent"] * now["growth"])
     # A run may also fail for other reasons: it blew up only if little time was left.
-    near = now["exponent"] > FASTER and 0 < gap < 0.01 * (t - t0)
+    near = now["exponent"] > FASTER and 0 < gap < 0.01 * so_far
     kind = "BLEW_UP" if near and not bounded_speed(leaves_of(field)) else "UNDECIDED"
-    time, error = t, 0.0
+    time, error, growth = t, 0.0, float(units.rate(now["growth"]))
     if kind == "BLEW_UP":
+        gap = float(units.time(gap))
         time, error = t + gap, gap + 10 * float(control.rtol) * (t + gap - t0)
-    return Fate(kind, time, error, None, None, float(now["growth"]), float(now["exponent"]), now["slopes"], steps)
+    return Fate(kind, time, error, None, None, growth, float(now["exponent"]), now["slopes"], steps)

@@ -15,6 +15,7 @@ from .._progress import Progress
 from .._types import cast, is_traced
 from ..attention.approximate import Approximate
 from ..attention.base import AbstractField
+from ..attention.facts import check_speeds
 from ..gaussian.march import IMPLICIT_SIZE
 from ..measures.cloud import PointCloud
 from ..measures.density import Density
@@ -128,6 +129,8 @@ def flow(
         unused |= {"accuracy": accuracy, "sample": sample, "observers": observers}
         refuse_for_densities(**unused, space=space, frame=frame)
         return _density_flow(system, t0, t1, save, stop, max_steps, progress, began, book, call)
+    if isinstance(system, GaussianSystem):
+        check_speeds(system.field, system.mu, t0, t1)
     if solver is None:
         traced = is_traced(system, t0, t1) or schedule_is_traced(system.field, t0)
         stiff = isinstance(system, GaussianSystem) and system.unknowns <= IMPLICIT_SIZE and not traced

@@ -16,6 +16,7 @@ from .._programs.call import program
 from .._progress import Progress
 from .._types import Scalar, as_array, cast, common_dtype, is_traced
 from ..attention.base import AbstractField
+from ..attention.facts import check_speeds
 from ..attention.heads import stack, stackable
 from ..attention.schedule import breaks_of, check_velocity, frozen
 from ..attention.solved import check_masked_sinkhorn
@@ -111,6 +112,8 @@ def layers(
             check_velocity(layer, measure, jnp.zeros(()), f" (layer {number})" if len(fields) > 1 else "")
             if isinstance(measure, PointCloud):
                 check_masked_sinkhorn(layer, measure, jnp.zeros(()))
+            else:
+                check_speeds(layer, measure, jnp.zeros(()), step)
     if isinstance(measure, Gaussian):
         refuse_for_gaussians(space, None)
         space = None

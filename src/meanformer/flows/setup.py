@@ -28,6 +28,9 @@ from .solvers import NAMES, estimates_errors
 from .stepping import Control
 from .system import AbstractSystem
 
+# A Gaussian may be so much smaller than the smallest number over the tolerance: with that, errors are compared.
+TINIEST = 2.0**-7
+
 
 def checked_system(
     field: Any, measure: Any, t0: Any, t1: Any, space: Any, frame: Any
@@ -158,7 +161,17 @@ def checked_control(
         # Moments have no scale of their own: what is negligible is so relative to the start.
         default_rtol = 1e-8 if double else 1e-4
         scale = system.scale()
-        default_atol = 1e-3 * default_rtol * jnp.where(scale > 0, scale, 1)
+        xp, scale = (np, np.asarray(scale)) if checks.known(scale) else (jnp, scale)
+        least = float(jnp.finfo(dtype).tiny)
+        # What is smaller is 0 to a program, and so are the errors of a tiny Gaussian that are compared with it.
+        default_atol = xp.maximum(1e-3 * default_rtol * xp.where(scale > 0, scale, scale * 0 + 1), least)
+        if atol is None and xp is np and 0 < float(scale) < TINIEST * least / default_rtol:
+            checks.refuse(
+                "the Gaussian is too small for the tolerances",
+                got=f"a largest number of {float(scale):.3g} in {dtype}",
+                expected=f"at least {TINIEST * least / default_rtol:.3g}",
+                remedy="measure in smaller units: multiply mean and factor by a power of two, divide Q and K by it",
+            )
     if accuracy is not None:
         # Error control takes the errors of the sums for bends of the path, and cuts its steps to nothing.
         noise = 10 * (accuracy.accuracy if isinstance(accuracy, Plan) else checked_accuracy(accuracy))

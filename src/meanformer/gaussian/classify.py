@@ -108,7 +108,8 @@ def turned(Y: np.ndarray, with_mean: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def unit_speed_of(Y: np.ndarray, F: np.ndarray, G: np.ndarray, *, with_mean: bool = False) -> np.ndarray:
-    r"""$\gamma(0)=\|F\|/\|Y\|$, and 0 where nothing moves but by rounding: such a start is stationary.
+    r"""$\gamma(0)=\|F\|/\|Y\|$, and 0 where nothing moves but by rounding: such a start is stationary. What is not
+    finite is not a number: nothing is known of it.
 
     Without the mean among its columns $Y$ is a factor of $\Sigma$. It may turn while $\Sigma=YY^\top$ stands still:
     $\dot\Sigma=FY^\top+YF^\top=0$, and then for ever, since $G$ depends on $\Sigma$ alone.
@@ -118,7 +119,8 @@ def unit_speed_of(Y: np.ndarray, F: np.ndarray, G: np.ndarray, *, with_mean: boo
         half = (F / speed[:, None, None]) @ (Y / size[:, None, None]).transpose(0, 2, 1)
         moved = np.sqrt(((half + half.transpose(0, 2, 1)) ** 2).sum(axis=(1, 2)))
         moves = (speed > 1e-14 * size * gain) & (with_mean | (moved > 1e-14))
-        return np.where(moves, speed / size, 0.0)
+        known = np.isfinite(speed) & np.isfinite(gain)
+        return np.where(known, np.where(moves, speed / size, 0.0), np.nan)
 
 
 def stationary(singular: np.ndarray) -> np.ndarray:
@@ -130,7 +132,8 @@ def limit_of(factor: np.ndarray, alive: np.ndarray) -> np.ndarray:
     r"""$\sum_{alive}\lambda_iu_iu_i^\top$: the limit, up to what is still dying."""
     vectors, values, _ = np.linalg.svd(np.nan_to_num(factor), full_matrices=False)
     kept = vectors * np.where(alive, values, 0)[:, None]
-    return kept @ kept.transpose(0, 2, 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return kept @ kept.transpose(0, 2, 1)
 
 
 def classify(record: Record, unit_speed: np.ndarray, patient: bool, bounded: np.ndarray) -> dict[str, np.ndarray]:

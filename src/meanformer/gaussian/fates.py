@@ -21,6 +21,7 @@ from ..fate import Fates
 from ..measures.gaussian import Gaussian
 from .classify import Record, classify, limit_of, look, stationary, turned, unit_speed_of
 from .march import March, bounded_speed, leaves_of, mean_matters, needs_patience, segment, sight, start
+from .units import Units, own_units
 
 # Marches in one compiled call, and steps between two looks at them: a march that is decided leaves at the next look,
 # so that a hard problem holds back nobody.
@@ -72,7 +73,7 @@ def fates(
             expected="known numbers",
             remedy="pass a batch as one; to differentiate, flow to a finite time: mf.flow(field, g, t1=1.0)",
         )
-    leaves, structure, gaussians, n = _checked_batch(fields, gaussians)
+    leaves, structure, gaussians, n, units = _checked_batch(fields, gaussians)
     d, r = gaussians.factor.shape[1:]
     if n <= SMALL_BATCH:
         leaves = [_padded(leaf) for leaf in leaves]
@@ -84,7 +85,7 @@ def fates(
             list(workers.map(pool.advance, pool.chunks()))
             pool.retire()
             bar.update(n - pool.active.size, int(pool.tries.sum()))
-    return pool.fates(d, r, clock.monotonic() - began)
+    return pool.fates(d, r, units, clock.monotonic() - began)
 
 
 def _padded(batch: Any) -> np.ndarray:
@@ -94,8 +95,8 @@ def _padded(batch: Any) -> np.ndarray:
     return np.pad(batch, [(0, 0), *((0, extra) for extra in room)])
 
 
-def _checked_batch(fields: Any, gaussians: Any) -> tuple[list[np.ndarray], Any, Gaussian, int]:
-    """The leaves of the fields and the Gaussians, all with a leading axis of one length, in float64."""
+def _checked_batch(fields: Any, gaussians: Any) -> tuple[list[np.ndarray], Any, Gaussian, int, Units]:
+    """The leaves of the fields and the Gaussians, all with a leading axis of one length, in float64 and own units."""
     if isinstance(gaussians, (list, tuple)) and all(isinstance(g, Gaussian) for g in gaussians) and gaussians:
         width = max(g.factor.shape[-1] for g in gaussians)
         if len({g.d for g in gaussians}) > 1:
@@ -174,7 +175,10 @@ def _checked_batch(fields: Any, gaussians: Any) -> tuple[list[np.ndarray], Any, 
                 )
     first = jax.tree.unflatten(structure, [jnp.asarray(leaf[0]) for leaf in leaves])
     check_square(first, Gaussian(mean[0], factor=factor[0]), jnp.zeros(()))
-    return leaves, structure, Gaussian(mean, factor=orthogonal_columns(factor)), n
+    whole = jax.tree.unflatten(structure, leaves)
+    whole, gaussians, units = own_units(whole, Gaussian(mean, factor=factor), mean_matters(first), batch=1)
+    mean, factor = np.asarray(gaussians.mean), np.asarray(gaussians.factor)
+    return jax.tree.leaves(whole), structure, Gaussian(mean, factor=orthogonal_columns(factor)), n, units
 
 
 def _is_leaf(part: Any) -> bool:
@@ -306,20 +310,22 @@ class _Pool:
             values[rows[out]] = seen[name][out]
         self.active = rows[~out]
 
-    def fates(self, d: int, r: int, seconds: float) -> Fates:
+    def fates(self, d: int, r: int, units: Units, seconds: float) -> Fates:
         """What is known, as arrays, of Gaussians in dimension `d` with factors of `r` columns."""
         last = np.where(np.isfinite(self.record.t), np.arange(self.looks + 1), -1).max(axis=1)
         everyone = np.arange(self.n)
         now = {name: values[everyone, last] for name, values in vars(self.record).items()}
         factor = self.Y[:, :, :-1] if self.with_mean else self.Y
         limits = limit_of(factor, self.answer["alive"])[:, :d, :d]
+        converged, blown = (self.answer["kind"] == kind for kind in (Kind.CONVERGED, Kind.BLEW_UP))
+        error = self.answer["error"] + 10 * self.rtol * blown * self.answer["time"]
         return Fates(
             code=self.answer["kind"],
-            time=self.answer["time"],
-            error=self.answer["error"] + 10 * self.rtol * (self.answer["kind"] == Kind.BLEW_UP) * self.answer["time"],
+            time=units.time(self.answer["time"]),
+            error=units.time(error),
             rank=self.answer["rank"],
-            limit=np.where((self.answer["kind"] == Kind.CONVERGED)[:, None, None], limits, np.nan),
-            growth=now["growth"],
+            limit=np.where(converged[:, None, None], units.lengths(limits, 2), np.nan),
+            growth=units.rate(now["growth"]),
             exponent=self.answer["exponent"],
             slopes=now["slopes"][:, :r],
             steps=self.tries,

@@ -79,8 +79,10 @@ def bures_wasserstein(g1: Gaussian, g2: Gaussian) -> Float[Array, "*batch"]:
     **Arguments:** two Gaussians of one dimension; or a batch and a batch of the same shape, or a batch and a single
     one.
 
-    **Returns:** the distance, of the shape of the batch: `()` for single Gaussians; infinite if it is beyond the
-    floating-point range.
+    **Returns:** the distance, of the shape of the batch: `()` for single Gaussians.
+
+    **Raises:** `InputError` if the distance of finite Gaussians is beyond the floating-point range (traced, it is
+    infinite).
 
     ```python
     g1, g2 = mf.Gaussian(jnp.zeros(2), cov=jnp.eye(2)), mf.Gaussian(jnp.zeros(2), cov=4 * jnp.eye(2))
@@ -93,7 +95,14 @@ def bures_wasserstein(g1: Gaussian, g2: Gaussian) -> Float[Array, "*batch"]:
     batch = _common_batch(g1, g2)
     m1, m2 = (jnp.broadcast_to(g.mean, (*batch, g.d)) for g in (g1, g2))
     L1, L2 = (jnp.broadcast_to(g.factor, (*batch, *g.factor.shape[-2:])) for g in (g1, g2))
-    return _distance(m1, L1, m2, L2)
+    distance = _distance(m1, L1, m2, L2)
+    if checks.known(distance) and not np.isfinite(np.asarray(distance)).all():
+        # Rows of a run after its end are no numbers, and have no distance.
+        whole = np.logical_and.reduce(
+            [np.isfinite(np.asarray(a)).reshape(*batch, -1).all(-1) for a in (m1, L1, m2, L2)]
+        )
+        checks.representable(np.asarray(distance)[whole], "the distance")
+    return distance
 
 
 @program(inline=True)

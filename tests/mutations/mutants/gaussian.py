@@ -6,6 +6,7 @@ CLASSIFY = "tests/gaussian/test_classify.py"
 CLOSED = "tests/gaussian/test_closed_forms.py"
 FATES = "tests/gaussian/test_fates.py"
 BATCHES = "tests/gaussian/test_batches.py"
+EXTREMES = "tests/gaussian/test_extremes.py"
 MATCHED = f"{CLOSED}::test_matched_against_the_integrator"
 
 MUTANTS = [
@@ -103,6 +104,37 @@ MUTANTS = [
         "the limit keeps what is dying",
         ("gaussian/classify.py:limit_of", replace("np.where(_a, _b, 0)", "_b")),
         tests=f"{CLASSIFY}::test_the_limit_keeps_what_is_alive",
+    ),
+    mutant(
+        "overflow_is_rest",
+        "a speed that is not finite is no motion",
+        ("gaussian/classify.py:unit_speed_of", assign("known", "_ | True")),
+        tests=f"{EXTREMES}::test_a_speed_that_is_no_number_is_not_at_rest",
+    ),
+    # units.py, attention/extent.py
+    mutant(
+        "times_in_own_units",
+        "times are told in units of the march",
+        ("gaussian/units.py:Units.time", returns("values")),
+        tests=f"{EXTREMES}::test_blow_up_times_of_all_sizes",
+    ),
+    mutant(
+        "biases_without_units",
+        "biases of values keep their units of length",
+        ("gaussian/units.py:_in_units", assign("offset", "slower")),
+        tests=f"{EXTREMES}::test_endless_runs_are_homogeneous",
+    ),
+    mutant(
+        "slow_stands_still",
+        "a motion that underflows is not refused, however long it lasts",
+        ("attention/extent.py:check_speed", assign("far", "False")),
+        tests=f"{EXTREMES}::test_speeds_beyond_the_range_are_refused",
+    ),
+    mutant(
+        "gain_without_units",
+        "the gain of Sinkhorn attention squares singular values of any size",
+        ("attention/closure.py:sinkhorn_gain", assign("u", "jnp.ones((), M.dtype)")),
+        tests="tests/attention/test_closure.py::test_saturated_kinds_on_a_wide_gaussian",
     ),
     # march.py, fates.py
     mutant(

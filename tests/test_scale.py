@@ -500,6 +500,24 @@ def test_fields_at_the_end_of_the_range(kind, size):
                 np.testing.assert_allclose(found, expected(), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("norm", [mf.LayerNorm(), mf.RMSNorm(), mf.LayerNorm(eps=0.0)])
+def test_norms_of_tokens_at_the_end_of_the_range(norm, dtype):
+    X, info = np.random.default_rng(0).standard_normal((5, 3)).astype(dtype), np.finfo(dtype)
+    for power in (info.maxexp // 2 - 14, info.maxexp // 2 - 10, info.maxexp // 2 + 3, info.maxexp - 4):
+        x = np.ldexp(X, power)
+        expected = type(norm)(eps=0.0)(X)
+        np.testing.assert_allclose(norm(x), expected, rtol=30 * info.eps)
+    large = jnp.asarray(np.ldexp(X, info.maxexp // 2 + 3))
+    derivative = jax.grad(lambda s: norm(s * large)[0, 0])(jnp.ones((), dtype))
+    assert abs(derivative) < 30 * info.eps  # the units have no say
+
+
+def test_energies_of_products_beyond_the_range_are_refused():
+    loud = mf.Softmax(1e200 * np.eye(2), 1e200 * np.eye(2), np.eye(2))
+    assert_refused(lambda: mf.gaussian_energy(loud, mf.Gaussian(np.zeros(2), np.eye(2))), ("a product of Q, K or V",))
+
+
 def test_a_covariance_at_the_end_of_the_range():
     for size in (1e308, 1.7e308, 1e-300):
         gaussian = mf.Gaussian(np.zeros(2), cov=size * np.array([[1.0, 0.5], [0.5, 1.0]]))

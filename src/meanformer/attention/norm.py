@@ -4,6 +4,7 @@ import abc
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -65,8 +66,9 @@ class LayerNorm(AbstractNorm):
         self.scale, self.bias, self.eps = _gains(scale, bias, eps)
 
     def __call__(self, x: Queries) -> Queries:
+        x, eps = _in_range(x, self.eps)
         centred = x - x.mean(axis=1, keepdims=True)
-        return _gained(self, centred / jnp.sqrt((centred**2).mean(axis=1, keepdims=True) + self.eps))
+        return _gained(self, centred / jnp.sqrt((centred**2).mean(axis=1, keepdims=True) + eps))
 
 
 class RMSNorm(AbstractNorm):
@@ -97,7 +99,17 @@ class RMSNorm(AbstractNorm):
         self.scale, self.bias, self.eps = _gains(scale, bias, eps)
 
     def __call__(self, x: Queries) -> Queries:
-        return _gained(self, x / jnp.sqrt((x**2).mean(axis=1, keepdims=True) + self.eps))
+        x, eps = _in_range(x, self.eps)
+        return _gained(self, x / jnp.sqrt((x**2).mean(axis=1, keepdims=True) + eps))
+
+
+def _in_range(x: Queries, eps: float) -> tuple[Queries, Array | float]:
+    """Rows whose squares are within the range, and `eps` for each: very large ones are over a power of two."""
+    x = jnp.asarray(x)
+    half = jnp.finfo(x.dtype).maxexp // 2
+    large = jax.lax.stop_gradient(jnp.abs(x).max(axis=1, keepdims=True)) > 2.0 ** (half - 12)
+    unit = jnp.where(large, jnp.asarray(2.0 ** (half + 8), x.dtype), jnp.ones((), x.dtype))
+    return x / unit, eps / unit / unit
 
 
 def _gained(norm: LayerNorm | RMSNorm, x: Queries) -> Queries:

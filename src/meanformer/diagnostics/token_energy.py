@@ -30,13 +30,15 @@ from ..measures.cloud import PointCloud
 from ..reduce.exact import dot, log_weights
 from ..spaces import AbstractSpace, Euclidean, Sphere
 
+SMALLER = "scale Q and K, or V, down: K^T Q / tau and its multiples must be finite"
+
 
 def far(M: Array, other: Array) -> bool:
     """Whether two matrices, if they are known, differ by more than rounding."""
     if not checks.known(M, other):
         return False
     rounding = max(1e-8, 100 * float(jnp.finfo(M.dtype).eps))
-    one, two = np.asarray(M), np.asarray(other)
+    one, two = (checks.representable(np.asarray(A), "a product of Q, K or V", SMALLER) for A in (M, other))
     return bool(norm(one - two) > rounding * norm(one))
 
 

@@ -58,7 +58,7 @@ class EntropicDistance(Module):
     - `value`: the divergence or the cost, shape `()`; `float(distance)` is the same;
     - `converged`: whether all marginals are right up to the tolerance, or up to what rounding allows;
     - `iterations`: sweeps, of all transport problems together;
-    - `marginal_error`: the largest $\sum_jb_j|\pi_j/b_j-1|$ among them.
+    - `marginal_error`: the largest $\sum_jb_j|\pi_j/b_j-1|$ among them, perhaps infinite.
 
     ```python
     mu = mf.PointCloud([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])

@@ -508,6 +508,7 @@ def test_norms_of_tokens_at_the_end_of_the_range(norm, dtype):
         x = np.ldexp(X, power)
         expected = type(norm)(eps=0.0)(X)
         np.testing.assert_allclose(norm(x), expected, rtol=30 * info.eps)
+    np.testing.assert_allclose(norm(np.array([[1, 3]])), norm(np.array([[1.0, 3.0]])))  # whole numbers too
     large = jnp.asarray(np.ldexp(X, info.maxexp // 2 + 3))
     derivative = jax.grad(lambda s: norm(s * large)[0, 0])(jnp.ones((), dtype))
     assert abs(derivative) < 30 * info.eps  # the units have no say

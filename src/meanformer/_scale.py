@@ -66,7 +66,7 @@ def quotient(above: Sequence[Any], below: Sequence[Any]) -> float:
     """
     (up, powers), (down, less) = (np.frexp(np.array(numbers, float)) for numbers in (above, below))
     with np.errstate(over="ignore", under="ignore"):
-        return float(np.ldexp(np.prod(up) / np.prod(down), powers.sum() - less.sum()))
+        return float(np.ldexp(np.prod(up) / np.prod(down), int(powers.sum() - less.sum())))
 
 
 def grown(value: Any, exponent: Any) -> Any:

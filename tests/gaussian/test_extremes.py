@@ -213,3 +213,12 @@ def test_traced_gaussians_of_extreme_size_are_not_checked():
     # G is of degree 0 there: its derivative along L vanishes, and is a number.
     _, slope = jax.jvp(growth, (jnp.asarray(I * 1e100),), (jnp.asarray(I * 1e100),))
     assert abs(float(slope)) < 1e-12
+
+
+def test_a_point_moves_in_silence():
+    """It has no size, and no speed by which it could be refused."""
+    point = mf.Gaussian([1.0, 2.0], cov=np.zeros((2, 2)))
+    found = mf.flow(mf.Softmax(I, I, I), point, t1=1.0).final
+    np.testing.assert_allclose(found.mean, np.e * np.array([1.0, 2.0]), rtol=1e-6)
+    assert not found.covariance.any()
+    assert not mf.layers(mf.Softmax(I, I, I), point, 2).final.covariance.any()

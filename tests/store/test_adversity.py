@@ -127,6 +127,15 @@ def test_an_interruption_that_got_lost_comes_again(forgetful, monkeypatch):
     assert lost == []
 
 
+@FORGETFUL
+@pytest.mark.usefixtures("heeded")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_that_got_lost_at_the_very_end_is_raised_there(forgetful, number):
+    with pytest.raises(KeyboardInterrupt), asked_once():
+        forgetful(lambda: signal.raise_signal(number))
+    time.sleep(2 * interruption.SOON)  # and not again
+
+
 def wait(seconds):
     """In steps, since Python heeds signals between them."""
     end = time.monotonic() + seconds

@@ -116,6 +116,8 @@ def check_speed(extent: Extent, gaussian: Gaussian, time: Any) -> None:
     if not extent.parts or not checks.known(gaussian):
         return
     length = bits(gaussian.factor)
+    if not np.isfinite(length):  # a point
+        return
     if extent.fastest + 3 * length <= _most(gaussian) and extent.slowest + 3 * length >= -_most(gaussian):
         return
     for part in extent.parts:

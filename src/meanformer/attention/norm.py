@@ -106,6 +106,7 @@ class RMSNorm(AbstractNorm):
 def _in_range(x: Queries, eps: float) -> tuple[Queries, Array | float]:
     """Rows whose squares are within the range, and `eps` for each: very large ones are over a power of two."""
     x = jnp.asarray(x)
+    x = x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
     half = jnp.finfo(x.dtype).maxexp // 2
     large = jax.lax.stop_gradient(jnp.abs(x).max(axis=1, keepdims=True)) > 2.0 ** (half - 12)
     unit = jnp.where(large, jnp.asarray(2.0 ** (half + 8), x.dtype), jnp.ones((), x.dtype))

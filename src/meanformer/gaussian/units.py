@@ -55,7 +55,7 @@ class Units(NamedTuple):
 
 def _shifted(array: Any, exponent: Any) -> Any:
     """An array times 2^exponent, which has the leading axes of the array; itself if that is 0."""
-    exponent = np.asarray(exponent)
+    exponent = np.asarray(exponent, np.int32)  # as `ldexp` takes them everywhere
     if not exponent.any():
         return array
     array = np.asarray(array)

@@ -213,14 +213,29 @@ def _opened_to_read(name: str, at: At | Path) -> Iterator[BinaryIO]:
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
     with contextlib.ExitStack() as stack:
         at = stack.enter_context(held(at)) if isinstance(at, Path) else at
-        where, inside = _place(last, stack.enter_context(opened_parts(tuple(folders), at)))
         try:
+            where, inside = _place(last, stack.enter_context(opened_parts(tuple(folders), at)))
             descriptor = os.open(where, flags | getattr(os, "O_NOFOLLOW", 0), **inside)
         except OSError as error:
-            if error.errno == errno.ELOOP:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR) and _has_link(name, at):
                 raise OSError(errno.ELOOP, "it is a link, which may lead out of the folder") from error
             raise
-        yield stack.enter_context(os.fdopen(descriptor, "rb"))
+        try:
+            file = os.fdopen(descriptor, "rb")
+        except BaseException:  # of a folder
+            os.close(descriptor)
+            raise
+        yield stack.enter_context(file)
+
+
+def _has_link(name: str, at: At) -> bool:
+    """Whether a file, or a folder on the way to it, is a link."""
+    parts = name.split("/")
+    for k in range(1, len(parts) + 1):
+        where, inside = _place("/".join(parts[:k]), at)
+        if stat.S_ISLNK(os.stat(where, follow_symlinks=False, **inside).st_mode):
+            return True
+    return False
 
 
 def _check_file(file: BinaryIO, most: int) -> int:

@@ -87,6 +87,9 @@ def asked_once() -> Iterator[None]:
     finally:
         for number, handler in heeded.items():
             signal.signal(number, handler)
+    if once.asked == WAITS:  # at the very end, where nothing could be raised
+        once.asked = time.monotonic()
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -213,6 +213,7 @@ def test_browsers_in_snaps_find_the_file_in_the_home_folder(monkeypatch, tmp_pat
     assert redirect.write_redirect("http://x").parent.parent == tmp_path / "home"
 
 
+@pytest.mark.usefixtures("as_a_user")
 def test_without_a_place_for_the_file_no_browser_is_opened(monkeypatch, capsys):
     monkeypatch.setattr(redirect, "_places", lambda: ["/nonexistent"])
     monkeypatch.setattr(launch.webbrowser, "open", lambda address: pytest.fail("a browser was opened"))
@@ -222,6 +223,7 @@ def test_without_a_place_for_the_file_no_browser_is_opened(monkeypatch, capsys):
     assert "secret" not in said
 
 
+@pytest.mark.usefixtures("as_a_user")
 def test_without_standard_input_nothing_is_waited_for(monkeypatch):
     for source in (None, io.StringIO("\n")):  # as where there is no terminal, and in notebooks
         monkeypatch.setattr(sys, "stdin", source)

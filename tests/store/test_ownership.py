@@ -276,6 +276,7 @@ def test_a_folder_without_permission_hides_no_run(tmp_path, monkeypatch):
 # What is given
 
 
+@pytest.mark.usefixtures("as_a_user")
 @pytest.mark.parametrize("path", [None, 0.5, b"runs", ["runs"], "", "a\0b", "\ud800"])
 @pytest.mark.parametrize("call", [mf.load, mf.load_table, mf.Journal, lambda path: shrinking().save(path)])
 def test_paths_that_are_none(call, path):
@@ -283,6 +284,7 @@ def test_paths_that_are_none(call, path):
         call(path)
 
 
+@pytest.mark.usefixtures("as_a_user")
 @pytest.mark.parametrize("every", [-1, np.nan, "a", None, np.ones(2)])
 def test_times_that_are_none(every, tmp_path):
     with pytest.raises(mf.InputError, match="every must be"):
@@ -293,6 +295,7 @@ BAD_RECORDS = [[1], "abc", {1: 2}, {"format": 99}, {"kind": "sweep"}, {"experime
 BAD_RECORDS += [{"x": np.nan}, {"x": object()}, {"x": np.ones(2)}, {"title": "\ud800"}]
 
 
+@pytest.mark.usefixtures("as_a_user")
 @pytest.mark.parametrize("entries", BAD_RECORDS)
 def test_entries_that_no_record_can_take(entries, tmp_path):
     with pytest.raises(mf.InputError, match="record"):

@@ -5,7 +5,7 @@ import errno
 import os
 import re
 import sys
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn
 
 NOBODY_READS = 141
 """The exit code where the reader of a pipe has gone, as of a program that the signal SIGPIPE (13) ends."""
@@ -25,7 +25,7 @@ def one_line(words: object) -> str:
     return printable(words).replace("\n", "\\n")
 
 
-def open_streams() -> TextIO:
+def open_streams() -> Any:
     """Make sure that there is an output and an error stream, which take every character; the output."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us
@@ -41,13 +41,13 @@ def complain(words: str) -> None:
         print(printable(words), file=sys.stderr, flush=True)
 
 
-def nobody_reads(output: TextIO) -> NoReturn:
+def nobody_reads(output: Any) -> NoReturn:
     """End quietly: the reader, such as `head`, has seen enough."""
     _forget(output)
     sys.exit(NOBODY_READS)
 
 
-def not_written(output: TextIO, error: OSError) -> NoReturn:
+def not_written(output: Any, error: OSError) -> NoReturn:
     """End with words: the output could not be written."""
     _forget(output)
     reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
@@ -67,7 +67,7 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _forget(output: TextIO) -> None:
+def _forget(output: Any) -> None:
     """What is still in the buffer goes nowhere: the interpreter would try to write it again while it ends."""
     for stream in (output, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

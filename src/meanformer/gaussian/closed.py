@@ -94,7 +94,7 @@ def one_dimensional(
     variance: Any,
     t: Any,
     kernel: str = "dot",
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[Values, Values]:
     r"""Mean and variance at time `t` of a Gaussian on the line under attention, in closed form. With $a=qk/\tau$,
 
     $$\dot\sigma=2va\sigma^2\ \text{(softmax)},\qquad\dot\sigma=\frac{4va\sigma^2}{1+2k^2\sigma/\tau}\ \text{(L2)},

@@ -86,7 +86,7 @@ def _factors(value: Any, where: str, kinds: dict[str, Callable[[Table], float]])
 def _replaced(part: Table) -> float:
     written, pattern = part.get("content"), part.get("pattern")
     if not isinstance(written, str) or not isinstance(pattern, dict):
-        return 1  # the library refuses it
+        return 1.0  # the library refuses it
     found = pattern.get("String")
     if pattern.get("Regex") == " {2,}":  # in many tokenizers of sentencepiece
         found = "  "
@@ -101,7 +101,7 @@ def _written(key: str, default: str = "") -> Callable[[Table], float]:
 
 
 def _same(part: Table) -> float:
-    return 1
+    return 1.0
 
 
 def _times(factor: float) -> Callable[[Table], float]:
@@ -109,10 +109,10 @@ def _times(factor: float) -> Callable[[Table], float]:
 
 
 # The most that Unicode knows: 18 Arabic letters for one of 3 bytes, three letters for one, lower case of 3 bytes for 2.
-COMPATIBLE, CANONICAL, LOWER = 11, 3, 1.5
+COMPATIBLE, CANONICAL, LOWER = 11.0, 3.0, 1.5
 NORMALIZERS = {
     "BertNormalizer": _times(5 / 3 * CANONICAL * LOWER),  # spaces around each Chinese character
-    "ByteLevel": _times(2),
+    "ByteLevel": _times(2.0),
     "Lowercase": _times(LOWER),
     "NFC": _times(CANONICAL),
     "NFD": _times(CANONICAL),
@@ -144,7 +144,7 @@ def _of_model(model: Table) -> float:
     """The longest token for one byte: that for the unknown, a letter with its marks, <0x0A>, or another's label."""
     marks = sum(_size(model.get(key)) for key in ("continuing_subword_prefix", "end_of_word_suffix"))
     shared = _longest_shared(model["vocab"]) if "merges" in model and isinstance(model.get("vocab"), dict) else 1
-    return max(_size(model.get("unk_token")), 1 + marks, 6 if model.get("byte_fallback") else 1, shared)
+    return float(max(_size(model.get("unk_token")), 1 + marks, 6 if model.get("byte_fallback") else 1, shared))
 
 
 def _longest_shared(vocabulary: Table) -> int:
@@ -216,7 +216,7 @@ def _of_map(charsmap: Any) -> float:
     try:
         data = base64.b64decode(charsmap)
     except (ValueError, TypeError):
-        return 1  # the library refuses it
+        return 1.0  # the library refuses it
     end = 4 + int.from_bytes(data[:4], "little")
     if min(end, len(data)) > LARGEST_MAP:
         return float("inf")

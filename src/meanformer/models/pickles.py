@@ -9,7 +9,7 @@ import pickletools
 import zipfile
 from io import BytesIO
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 from .pickled import CALLED, SIZES, Machine, Suspicious
 
@@ -43,7 +43,7 @@ def look_at(path: Path) -> None:
             raise Suspicious("neither an archive of torch nor a pickle")
 
 
-def _look_at_archive(file: IO[bytes], size: int) -> None:
+def _look_at_archive(file: Any, size: int) -> None:
     """An archive as torch writes it: nothing before it or after it, nothing compressed, no name twice."""
     file.seek(max(size - 22, 0))
     if file.read(4) != b"PK\x05\x06":
@@ -68,7 +68,7 @@ def _look_at_archive(file: IO[bytes], size: int) -> None:
         raise Suspicious(str(error)) from error
 
 
-def _look_at_pickle(file: IO[bytes], size: int) -> None:
+def _look_at_pickle(file: Any, size: int) -> None:
     """One pickle in a file of this size: its instructions, the names that it asks for, and what it would make."""
     start, machine = file.tell(), Machine()
     try:

@@ -500,6 +500,7 @@ def test_fields_at_the_end_of_the_range(kind, size):
                 np.testing.assert_allclose(found, expected(), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.usefixtures("as_a_user")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("norm", [mf.LayerNorm(), mf.RMSNorm(), mf.LayerNorm(eps=0.0)])
 def test_norms_of_tokens_at_the_end_of_the_range(norm, dtype):

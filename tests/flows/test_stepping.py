@@ -249,6 +249,7 @@ class Drift(mf.AbstractField):
         return ()
 
 
+@pytest.mark.usefixtures("as_a_user")
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
 @pytest.mark.parametrize("solver", ["tsit5", "euler", "rodas5p"])
 def test_one_velocity_for_all_tokens_moves_all_of_them(solver, dtype) -> None:

@@ -4,6 +4,7 @@ import atexit
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -93,6 +94,16 @@ def as_a_user():
 
     with as_users():
         yield
+
+
+@pytest.fixture
+def heeded():
+    """Signals count, also in a suite that was started in the background and ignores some."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
 
 
 @pytest.fixture

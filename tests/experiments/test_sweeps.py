@@ -1,5 +1,6 @@
 """Sweeps: every task once, its numbers in one table, whatever happens on the way."""
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -102,6 +103,28 @@ def test_a_task_that_fails_is_told_and_the_others_go_on(sweep, tmp_path, monkeyp
     assert {row["task"] for row in results["failed"]} == {2, 3}
     assert "a broken task" in results["failed"][0]["error"]
     assert "2 failed" in results["summary"]
+
+
+@pytest.mark.usefixtures("heeded")
+def test_a_task_that_is_interrupted_has_not_failed(sweep, tmp_path, monkeypatch):
+    """Even if code in between makes an error of its own of it."""
+    numbers_of, count = sweeps.numbers_of, itertools.count()
+
+    def asked(run, names):
+        if next(count) == 5:  # the last one
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                raise ValueError("invalid matrix") from None
+        return numbers_of(run, names)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweeps, "numbers_of", asked)
+        with pytest.raises(Interrupted):
+            run_experiment(sweep, tmp_path / "run")
+    folder = resume(tmp_path / "run")
+    assert folder.results["failed"] == []
+    assert folder.table().equals(run_experiment(sweep, tmp_path / "whole").table())
 
 
 def test_a_pool_of_processes_killed_and_resumed(tmp_path):

@@ -3,30 +3,25 @@
 import contextlib
 import errno
 import gc
+import inspect
+import io
 import itertools
 import os
 import shutil
 import signal
 import subprocess
 import time
+import weakref
 
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.transforms import Affine2D
 
 import meanformer as mf
 from meanformer.experiments.runner import Interrupted, flushed, interruptible
 from meanformer.store import interruption
-from meanformer.store.interruption import asked_once, undisturbed
+from meanformer.store.interruption import asked_once, recognised, undisturbed
 from store.runs import bits, shrinking
-
-
-@pytest.fixture
-def heeded():
-    """Signals count, also in a suite that was started in the background and ignores some."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
-    yield
-    for number, handler in zip(numbers, before, strict=True):
-        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("heeded")
@@ -84,7 +79,19 @@ def in_the_garbage_collector(ask):
         gc.callbacks.remove(collecting)
 
 
-FORGETFUL = pytest.mark.parametrize("forgetful", [in_a_finaliser, in_the_garbage_collector])
+def in_a_weak_reference(ask):
+    """The same, in what is called when a key of a dictionary goes."""
+
+    class Key:
+        pass
+
+    key = Key()
+    held = weakref.ref(key, lambda _: ask())
+    del key
+    assert held() is None
+
+
+FORGETFUL = pytest.mark.parametrize("forgetful", [in_a_finaliser, in_the_garbage_collector, in_a_weak_reference])
 
 
 @FORGETFUL
@@ -152,6 +159,74 @@ def test_after_a_write_an_interruption_is_raised_wherever_it_came(forgetful):
 
     with asked_once(), pytest.raises(KeyboardInterrupt):
         write()
+
+
+@pytest.mark.usefixtures("heeded")
+@pytest.mark.parametrize("forgetful", [in_a_finaliser, in_the_garbage_collector])
+def test_what_cleans_up_is_not_left_in_the_middle(forgetful):
+    ended = []
+
+    def ask():
+        signal.raise_signal(signal.SIGINT)
+        ended.append(True)
+
+    with pytest.raises(KeyboardInterrupt), asked_once():
+        forgetful(ask)
+    assert ended == [True]
+
+
+@pytest.mark.usefixtures("heeded")
+def test_other_words_of_what_python_forgets_are_printed(monkeypatch):
+    lost = []
+    monkeypatch.setattr("sys.unraisablehook", lambda found: lost.append(found.exc_type))
+    with asked_once():
+        in_a_weak_reference(lambda: [][0])
+    assert lost == [IndexError]
+    in_a_weak_reference(lambda: [][1])  # and afterwards as before
+    assert lost == [IndexError] * 2
+
+
+def drawn_while_asked(monkeypatch):
+    """A figure, and Ctrl-C where compiled code asks Python for a transformation, and then says that there is none."""
+    matrix, count = Affine2D.get_matrix, itertools.count()
+
+    def asked(self):
+        if any(frame.function == "_convert_path" for frame in inspect.stack()) and next(count) == 1:
+            signal.raise_signal(signal.SIGINT)
+        return matrix(self)
+
+    figure = Figure()
+    figure.subplots().plot([0, 1], [1, 0])
+    with monkeypatch.context() as patch:
+        patch.setattr(Affine2D, "get_matrix", asked)
+        figure.savefig(io.BytesIO(), format="svg")
+
+
+@pytest.mark.usefixtures("heeded")
+def test_an_interruption_that_became_another_error(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="Invalid affine"), asked_once():
+        drawn_while_asked(monkeypatch)
+    with pytest.raises(Interrupted), interruptible(tmp_path / "run"):
+        drawn_while_asked(monkeypatch)
+    with pytest.raises(ValueError, match="not asked"), interruptible(tmp_path / "run"):
+        raise ValueError("not asked")
+
+
+@pytest.mark.usefixtures("heeded")
+def test_what_goes_wrong_after_an_interruption_has_its_own_words(tmp_path, monkeypatch):
+    def full(self):
+        raise mf.FolderError("the disk is full", safe="nothing", remedy="free some space")
+
+    monkeypatch.setattr(mf.Journal, "flush", full)
+    path = tmp_path / "run"
+    with (
+        pytest.raises((mf.FolderError, Interrupted)) as found,  # the latter alone would end the suite
+        interruptible(path),
+        recognised(),
+        flushed(mf.Journal(path)),
+    ):
+        signal.raise_signal(signal.SIGINT)
+    assert "the disk is full" in str(found.value)
 
 
 @pytest.mark.usefixtures("heeded")

@@ -7,7 +7,7 @@ imported by the commands, not by the help.
 import os
 import sys
 
-from ..store.interruption import asked_once
+from ..store.interruption import asked_once, recognised
 from .arguments import refuse_unreadable
 from .streams import complain, leave, nobody_reads, not_written, one_line, open_streams
 
@@ -25,7 +25,8 @@ def _main() -> None:
             from .commands import app  # here: an interruption while it is imported has words too
 
             refuse_unreadable(sys.argv[1:])
-            app()
+            with recognised():
+                app()
         finally:
             output.flush()  # here, not when the interpreter ends: it may fail
     except KeyboardInterrupt:

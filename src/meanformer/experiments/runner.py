@@ -15,7 +15,7 @@ from ..outcome import Ending
 from ..store import disk
 from ..store.errors import FolderError
 from ..store.folder import RunFolder, holds_other_things
-from ..store.interruption import asked_once
+from ..store.interruption import asked_once, recognised
 from ..store.journal import EVERY, Journal, journal_in
 from ..store.mending import check_whole
 from ..store.provenance import provenance
@@ -289,7 +289,8 @@ def write_results(folder: RunFolder, found: dict[str, Any]) -> None:
 def flushed(journal: Journal) -> Iterator[Journal]:
     """Write what a run has come to when it is interrupted."""
     try:
-        yield journal
+        with recognised():
+            yield journal
     except KeyboardInterrupt:
         journal.flush()
         raise
@@ -302,7 +303,7 @@ def interruptible(path: Path, journal: Journal | None = None) -> Iterator[None]:
     """Whatever asks the process to end, as `Interrupted`."""
     with asked_once():
         try:
-            with flushed(journal) if journal is not None else contextlib.nullcontext():
+            with flushed(journal) if journal is not None else recognised():
                 yield
         except Interrupted as inner:  # of a case: the whole is what goes on
             raise Interrupted(path) from inner

@@ -18,7 +18,7 @@ from .. import _checks as checks
 from ..store import disk
 from ..store.errors import FolderError
 from ..store.folder import RunFolder
-from ..store.interruption import undisturbed
+from ..store.interruption import recognised, undisturbed
 from ..store.journal import EVERY, journal_in
 from ..store.table import add_rows, results_of
 from ..store.writer import Parent
@@ -26,7 +26,7 @@ from .build import build
 from .config import Experiment, from_settings
 from .numbers import numbers_of
 from .pool import cores, in_pool
-from .runner import Watch, begin
+from .runner import Watch, begin, flushed
 
 # Fewer tasks than this are not worth another process, which starts and compiles for some seconds.
 FEW = 8
@@ -133,24 +133,10 @@ def _work(task: int, values: dict[str, Any]) -> dict[str, Any]:
 
 def _run_task(experiment: Experiment, task: int, values: dict[str, Any], folder: RunFolder) -> dict[str, Any]:
     """One run, and its numbers; what fails is told, and does not end the sweep."""
-    assert experiment.sweep is not None
     started = time.monotonic()
     try:
-        one = experiment.task(values)
-        problem = build(one, one.folder)
-        keep = experiment.sweep.keep
-        journal = journal_in(folder, every=one.save.every, record={"values": values}, late=not keep)
-        verb = {"flow": mf.flow, "layers": mf.layers}[problem.verb]
-        began = time.monotonic()
-        try:
-            run = verb(problem.field, problem.measure, **problem.options, journal=journal, progress=False)
-        except KeyboardInterrupt:
-            journal.flush()
-            raise
-        finally:
-            journal.close()
-        seconds = time.monotonic() - began
-        numbers = numbers_of(run, experiment.sweep.numbers or experiment.diagnostics.numbers)
+        with recognised():
+            numbers, seconds = _numbers(experiment, values, folder)
         return {"task": task, "numbers": numbers, "seconds": seconds, "around": time.monotonic() - started - seconds}
     except (FolderError, MemoryError):
         raise  # not the task's fault: another time it may go well
@@ -158,6 +144,20 @@ def _run_task(experiment: Experiment, task: int, values: dict[str, Any], folder:
         return {"task": task, "error": str(error), "seconds": time.monotonic() - started}
     except Exception:
         return {"task": task, "error": traceback.format_exc(limit=-3), "seconds": time.monotonic() - started}
+
+
+def _numbers(experiment: Experiment, values: dict[str, Any], folder: RunFolder) -> tuple[dict[str, Any], float]:
+    """The numbers of a run with these values, and the seconds that the run itself took."""
+    assert experiment.sweep is not None
+    one = experiment.task(values)
+    problem = build(one, one.folder)
+    journal = journal_in(folder, every=one.save.every, record={"values": values}, late=not experiment.sweep.keep)
+    verb = {"flow": mf.flow, "layers": mf.layers}[problem.verb]
+    began = time.monotonic()
+    with flushed(journal):
+        run = verb(problem.field, problem.measure, **problem.options, journal=journal, progress=False)
+    seconds = time.monotonic() - began
+    return numbers_of(run, experiment.sweep.numbers or experiment.diagnostics.numbers), seconds
 
 
 def _name(task: int) -> str:

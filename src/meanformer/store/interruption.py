@@ -9,6 +9,7 @@ import inspect
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -29,16 +30,32 @@ class _Once:
     def __init__(self, before: dict[signal.Signals, Any]) -> None:
         self.before = before
         self.asked: float | None = None
+        self.number = signal.SIGINT.value
+        # Whether what was raised has come to somebody who makes an end.
+        self.heard = False
+        self.print_unraisable = sys.unraisablehook
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.asked is None or now - self.asked > INSISTING:
+            self.number, self.heard = number, False
             if _is_forgetful(frame):
-                self.asked = WAITS
-                _thread.start_new_thread(self._again, (number,))  # no other way of starting one takes no lock
+                self.come_again()
                 return
             self.asked = now
             raise KeyboardInterrupt
+
+    def unraisable(self, found: Any) -> None:
+        """What is forgotten in other callbacks, as in those of weak references, is not printed either."""
+        if found.exc_type is KeyboardInterrupt and self.asked is not None:
+            self.come_again()
+        else:
+            self.print_unraisable(found)
+
+    def come_again(self) -> None:
+        """Send the signal again, soon."""
+        self.asked = WAITS
+        _thread.start_new_thread(self._again, (self.number,))  # no other way of starting one takes no lock
 
     def _again(self, number: int) -> None:
         """Send the signal again, if nobody has interrupted meanwhile."""
@@ -82,9 +99,11 @@ def asked_once() -> Iterator[None]:
     once = _Once(heeded)
     for number in heeded:
         signal.signal(number, once)
+    sys.unraisablehook = once.unraisable
     try:
         yield
     finally:
+        sys.unraisablehook = once.print_unraisable
         for number, handler in heeded.items():
             signal.signal(number, handler)
     if once.asked == WAITS:  # at the very end, where nothing could be raised
@@ -115,6 +134,26 @@ def interrupt_if_asked() -> None:
         if handler is not None and handler.asked is not None:
             handler.asked = time.monotonic()
             raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def recognised() -> Iterator[None]:
+    """An interruption that somebody else's code has made another error of, as an interruption.
+
+    Compiled code that calls Python back, such as that which draws paths, may say that its argument is wrong.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        handler = _handler()
+        if handler is not None:
+            handler.heard = True
+        raise
+    except Exception:
+        handler = _handler()
+        if handler is not None and not handler.heard:  # else it went wrong while what is done was written
+            interrupt_if_asked()
+        raise
 
 
 @contextlib.contextmanager

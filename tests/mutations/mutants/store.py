@@ -9,6 +9,7 @@ FOREIGN = "tests/store/test_foreign.py"
 CODEC = "tests/store/test_codec.py"
 INTERRUPT = f"{JOURNAL}::test_an_interrupt_in_the_middle_of_a_write_neither_loses_nor_doubles_rows"
 PROGRAMS = "tests/test_programs.py"
+ADVERSITY = "tests/store/test_adversity.py"
 
 MUTANTS = [
     mutant(
@@ -33,7 +34,25 @@ MUTANTS = [
         "interrupt_in_a_callback",
         "Ctrl-C is raised inside of a callback of the garbage collector",
         ("store/interruption.py:_is_forgetful", replace("_a in callbacks", "False")),
-        tests="tests/store/test_adversity.py::test_an_interruption_that_got_lost_is_not_forgotten",
+        tests=f"{ADVERSITY}::test_what_cleans_up_is_not_left_in_the_middle",
+    ),
+    mutant(
+        "interrupt_in_a_weak_reference",
+        "Ctrl-C is forgotten in callbacks of weak references",
+        ("store/interruption.py:_Once.unraisable", replace("found.exc_type is KeyboardInterrupt", "False")),
+        tests=f"{ADVERSITY}::test_an_interruption_that_got_lost_comes_again",
+    ),
+    mutant(
+        "interrupt_disguised",
+        "an error that was made of Ctrl-C is told as one",
+        ("store/interruption.py:recognised", drop("interrupt_if_asked")),
+        tests=f"{ADVERSITY}::test_an_interruption_that_became_another_error",
+    ),
+    mutant(
+        "interrupt_hides_an_error",
+        "what goes wrong after Ctrl-C is told as Ctrl-C",
+        ("store/interruption.py:recognised", replace("not handler.heard", "True")),
+        tests=f"{ADVERSITY}::test_what_goes_wrong_after_an_interruption_has_its_own_words",
     ),
     mutant(
         "damage_unseen",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from meanformer.cli.streams import printable
+from meanformer._words import printable
 from report._folders import folder, record, results
 from test_cli import call
 

@@ -140,10 +140,10 @@ def test_type_checkers_see_the_same_names():
 
 # fmt: off
 ORDER = [
-    "_guard", "__init__", "_types", "_reading", "_warm", "_checks", "_indexing", "_draws", "_progress", "_programs",
-    "_scale", "_lapack", "rosenbrock", "display", "outcome", "fate", "spaces", "reduce", "measures", "metrics",
-    "attention", "gaussian", "diagnostics", "flows", "theory", "models", "store", "plots", "experiments", "report",
-    "app", "cli", "__main__",
+    "_guard", "__init__", "_words", "_types", "_reading", "_warm", "_checks", "_indexing", "_draws", "_progress",
+    "_programs", "_scale", "_lapack", "rosenbrock", "display", "outcome", "fate", "spaces", "reduce", "measures",
+    "metrics", "attention", "gaussian", "diagnostics", "flows", "theory", "models", "store", "plots",
+    "experiments", "report", "app", "cli", "__main__",
 ]
 # fmt: on
 LOOKS_AHEAD = {("meanformer.flows.trajectory", f"Trajectory.{method}") for method in ("plot", "animate", "save")}

@@ -20,6 +20,7 @@ from jaxtyping import Array
 
 from ._reading import EXACT, Unreadable, read, whole_numbers
 from ._types import as_array, default_float, is_traced
+from ._words import one_line
 
 
 class InputError(ValueError):
@@ -40,6 +41,7 @@ class InputError(ValueError):
     def __init__(self, what: str, got: Any, expected: str, remedy: str):
         got = " ".join(str(got).split())  # on one line, whatever it is
         got = got if len(got) <= 200 else f"{got[:200]} ..."
+        what, got, expected, remedy = map(one_line, (what, got, expected, remedy))  # it may quote somebody else
         self.what, self.got, self.expected, self.remedy = what, got, expected, remedy
         super().__init__(f"{what}\n  got:      {got}\n  expected: {expected}\n  remedy:   {remedy}")
 

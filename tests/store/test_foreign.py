@@ -28,6 +28,20 @@ def move_out(place, outside):
     place.symlink_to(outside)
 
 
+# Words
+
+
+def test_what_is_raised_does_not_speak_to_the_terminal(tmp_path):
+    """A traceback is printed as it is."""
+    RunFolder(tmp_path / "run").create({"kind": "x\x1b]0;owned\x07\n\u202e", "name": "x"}, {})
+    for read in (mf.load, mf.load_table):
+        with pytest.raises(mf.FolderError) as found:
+            read(tmp_path / "run")
+        assert "x\\x1b]0;owned\\x07\\n\\u202e" in str(found.value)
+        assert not set("\x1b\x07\u202e") & set(str(found.value))
+    assert "\x1b" not in str(mf.InputError("\x1b[2J", "\x1b", "\x1b", "\x1b"))
+
+
 # Links
 
 

@@ -9,7 +9,7 @@ import sys
 
 from ..store.interruption import asked_once, recognised
 from .arguments import refuse_unreadable
-from .streams import complain, leave, nobody_reads, not_written, one_line, open_streams
+from .streams import complain, leave, nobody_reads, not_written, open_streams
 
 
 def main() -> None:
@@ -22,10 +22,10 @@ def _main() -> None:
     output = open_streams()
     try:
         try:
-            from .commands import app  # here: an interruption while it is imported has words too
-
-            refuse_unreadable(sys.argv[1:])
             with recognised():
+                from .commands import app  # here: an interruption while it is imported has words too
+
+                refuse_unreadable(sys.argv[1:])
                 app()
         finally:
             output.flush()  # here, not when the interpreter ends: it may fail
@@ -53,10 +53,7 @@ def _failed(error: Exception) -> None:
 
     refused = isinstance(error, InputError | NotARun)
     name = "Refused" if refused else "Failed" if isinstance(error, FolderError | OSError) else type(error).__name__
-    words = str(error)
-    for part in ("what", "got", "expected", "safe", "remedy"):  # the lines of a message are ours
-        words = words.replace(getattr(error, part, ""), one_line(getattr(error, part, "")))
-    complain(f"{name}: {words}")
+    complain(f"{name}: {error}")
     if name == type(error).__name__:  # a fault of ours
         if os.environ.get("MEANFORMER_TRACEBACK"):
             raise error

@@ -5,8 +5,6 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from .streams import printable
-
 # File systems take 255 bytes; while we write, a name has a few more letters.
 LONGEST_NAME = 240
 LONGEST_PATH = 4000
@@ -24,7 +22,7 @@ def refuse_unreadable(arguments: Sequence[str]) -> None:
             before = [*arguments[max(number - 1, 0) : number], argument]
             checks.refuse(
                 "an argument is empty",
-                got=printable(shlex.join(before)),
+                got=shlex.join(before),
                 expected="a name or a value; `.` for the folder in which you are",
                 remedy="leave the option out, or look whether a variable of the shell is not set",
             )
@@ -35,7 +33,7 @@ def refuse_unreadable(arguments: Sequence[str]) -> None:
 
             checks.refuse(
                 "an argument is not text",
-                got=printable(argument),
+                got=argument,
                 expected="UTF-8, in names of files too",
                 remedy="rename the file, or choose another name",
             )

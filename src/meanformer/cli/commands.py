@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
+from .._words import one_line, printable
 from . import tables
 from .arguments import place, places
 from .explore import explore
 from .folders import is_done, print_run, remove, still_there, write_report
-from .streams import complain, one_line, printable
+from .streams import complain
 from .watching import watching
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .._words import one_line
 from . import tables
-from .streams import complain, one_line
+from .streams import complain
 
 # So many files that --overwrite keeps are named.
 MOST_NAMED = 10

@@ -1,28 +1,15 @@
-"""What the program prints, and to whom: streams that may be closed, full or no longer read, and words of others."""
+"""What the program prints, and to whom: streams that may be closed, full or no longer read."""
 
 import contextlib
 import errno
 import os
-import re
 import sys
 from typing import Any, NoReturn
 
+from .._words import printable
+
 NOBODY_READS = 141
 """The exit code where the reader of a pipe has gone, as of a program that the signal SIGPIPE (13) ends."""
-
-# What a terminal obeys in place of showing it: control characters but tab and line feed, and those that turn the
-# direction of writing round, so that what is read is not what is there; halves of characters cannot be written at all.
-_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def printable(words: object) -> str:
-    r"""Text as a terminal may show it: what it would obey is written out, as \x1b."""
-    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), str(words))
-
-
-def one_line(words: object) -> str:
-    r"""The same for words that make a part of a line, such as names: a line feed is written out too, as \n."""
-    return printable(words).replace("\n", "\\n")
 
 
 def open_streams() -> Any:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .streams import one_line, printable
+from .._words import one_line, printable
 
 VERDICTS = {"holds": "green", "fails": "bold red", "undecided": "yellow", "misleads": "magenta"}
 # The numbers that a table of several runs shows, as far as they are there.

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .streams import complain, leave, one_line
+from .._words import one_line
+from .streams import complain, leave
 
 if TYPE_CHECKING:
     from meanformer.experiments.runner import Watch

@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .._words import one_line
+
 
 class FolderError(RuntimeError):
     """A run folder that cannot be read or written; the message says what is wrong, what is safe and what to do.
@@ -21,6 +23,7 @@ class FolderError(RuntimeError):
     """
 
     def __init__(self, what: str, *, safe: str, remedy: str):
+        what, safe, remedy = map(one_line, (what, safe, remedy))  # it may quote a folder of somebody else
         self.what, self.safe, self.remedy = what, safe, remedy
         super().__init__(f"{what}\n  safe:     {safe}\n  remedy:   {remedy}")
 

@@ -42,7 +42,7 @@ MUTANTS = [
     mutant(
         "terminal_obeys",
         "codes for the terminal are printed",
-        ("cli/streams.py:printable", returns("str(words)")),
+        ("_words.py:printable", returns("str(words)")),
         tests=f"{STREAMS}::test_what_a_terminal_would_obey",
     ),
 ]

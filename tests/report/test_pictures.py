@@ -33,14 +33,16 @@ def run(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("name", ["figures/paths.svg", "figures/../figures/paths.svg", "inner.svg", "./inner.svg"])
-def test_pictures_of_the_folder_are_shown(run, name):
-    assert base64.b64encode(SVG.encode()).decode() in Pictures(run).figure(name, "caption")
+def test_pictures_of_the_folder_are_shown(run):
+    assert base64.b64encode(SVG.encode()).decode() in Pictures(run).figure("figures/paths.svg", "caption")
 
 
 @pytest.mark.parametrize(
     "name",
     [
+        "inner.svg",
+        "./figures/paths.svg",
+        "figures/../figures/paths.svg",
         "../secret.svg",
         "figures/../../secret.svg",
         "{tmp}/secret.svg",

@@ -1,18 +1,17 @@
 """The pictures and films of a run folder, put into a page.
 
-`results.json` names their files, and may come from elsewhere: only regular files inside of the folder are read, of the
-kinds that we write, with the bytes that were written, and no more than a page can hold. What is not such a file is
-named as missing.
+`results.json` names their files, and may come from elsewhere: only files inside of the folder are read, through no
+links, of the kinds that we write, with the bytes that were written, and no more than a page can hold. What is not such
+a file is named as missing.
 """
 
 import base64
-import os
-import stat
 import zlib
 from pathlib import Path
 
+from ..store import disk
 from ..store.folder import RunFolder
-from ..store.ledger import Ledger
+from ..store.ledger import Ledger, is_inside
 from .formula import escape, inline
 from .page import Markup, bare
 
@@ -52,21 +51,12 @@ class Pictures:
         return Markup(f'<figure class="{"whole" if whole else ""}"><div class="paper">{media}</div>{words}</figure>')
 
     def _read(self, name: str) -> bytes | None:
-        """The content of a regular file inside of the folder, wherever links lead; None if there is no such file."""
+        """The content of a file inside of the folder, with the bytes that the run wrote; None if there is none."""
+        if not is_inside(name):
+            return None
         try:
-            path, root = ((self._folder / part).resolve(strict=True) for part in (name, ""))
-            if not path.is_relative_to(root):
-                return None
-            # Not through a link that is new, and not waiting for a pipe.
-            flags = (
-                os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-            )
-            with os.fdopen(os.open(path, flags), "rb") as file:
-                status = os.fstat(file.fileno())
-                if not stat.S_ISREG(status.st_mode) or status.st_size > min(LARGEST_FILE, self._left):
-                    return None
-                data = file.read(status.st_size)
-        except (OSError, ValueError, RuntimeError):  # no such file; no name of a file; links in a circle
+            data = disk.read(name, self._folder, most=min(LARGEST_FILE, self._left))
+        except (OSError, ValueError):  # no such file; no name of a file
             return None
         whole, inside = (self._folder, name) if not name.startswith("cases/") else self._case(name)
         if whole not in self._lists:

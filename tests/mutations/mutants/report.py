@@ -24,13 +24,13 @@ MUTANTS = [
     mutant(
         "report_pictures_elsewhere",
         "pictures are read wherever a name leads",
-        ("report/pictures.py:Pictures._read", replace("path.is_relative_to(root)", "True")),
+        ("report/pictures.py:Pictures._read", replace("is_inside(name)", "True")),
         tests=f"{PICTURES}::test_nothing_else_is",
     ),
     mutant(
         "report_pictures_devices",
         "whatever is read ends",
-        ("report/pictures.py:Pictures._read", replace("stat.S_ISREG(_a)", "True")),
+        ("store/disk.py:_check_file", replace("stat.S_ISREG(_a)", "True")),
         tests=f"{PICTURES}::test_nothing_else_is",
     ),
     mutant(

@@ -16,7 +16,7 @@ import pytest
 
 import meanformer as mf
 from meanformer.store import disk, ledger, lock
-from meanformer.store.arrays import from_files
+from meanformer.store.arrays import from_files, to_files
 from meanformer.store.folder import RunFolder
 from meanformer.store.sealed import seal, unseal
 from store.runs import bits, rewrite, shrinking
@@ -178,7 +178,7 @@ def test_a_file_system_without_locks_is_told_and_written_to(tmp_path, monkeypatc
     monkeypatch.setattr(fcntl, "flock", refuse(errno.EAGAIN))
     with pytest.raises(mf.FolderError, match="this very process is writing"):
         RunFolder(tmp_path / "run").put("b", b"x")
-    (tmp_path / "run" / lock.NAME).write_text("1")
+    (tmp_path / "run" / lock.NAME).write_text("meanformer 1")
     with pytest.raises(mf.FolderError, match="another process is writing"):
         RunFolder(tmp_path / "run").put("b", b"x")
 
@@ -455,11 +455,23 @@ def test_arrays_that_claim_more_than_there_is(path):
     about = path / "segments" / "000002" / "times" / "zarr.json"
     content = json.loads(about.read_text())
     codecs = [{"name": "gzip", "configuration": {"level": 1}}]
-    for change in ({"shape": [10**14]}, {"shape": [-1]}, {"codecs": codecs}, {"data_type": "x"}, {"shape": None}):
-        files = {name: (about.parents[1] / name).read_bytes() for name in ("zarr.json", "times/c/0")}
-        files["times/zarr.json"] = json.dumps(content | change).encode()
+    files = {name: (about.parents[1] / name).read_bytes() for name in ("zarr.json", "times/c/0", "times/zarr.json")}
+    assert from_files(files)["times"].size
+    for change in (
+        *[{"shape": [10**14]}, {"shape": [-1]}, {"codecs": codecs}, {"data_type": "x"}, {"shape": None}],
+        *[{"shape": [20], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": sides}}}
+          for sides in ([1], [0], [], [-1], None, "1")],
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="describe"):
-            from_files(files)
+            from_files(files | {"times/zarr.json": json.dumps(content | change).encode()})
+
+
+def test_arrays_that_together_claim_more_than_there_is():
+    files = to_files({"a": np.zeros(600)})
+    assert from_files(files).keys() == {"a"}
+    many = {f"{k}/zarr.json": files["a/zarr.json"] for k in range(2)}  # their chunks are not there
+    with pytest.raises(ValueError, match="describe"):
+        from_files(files | many)
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "ü" * 140, "a\nb", "-rf", "näme with spaces", "\udcff"])

@@ -32,7 +32,9 @@ def other(tmp_path):
 # Names that others use too
 
 
-@pytest.mark.parametrize(("name", "content"), [(ledger.NAME, '{"id": 1}\n'), (ledger.NAME, ""), (lock.NAME, "secret")])
+@pytest.mark.parametrize(
+    ("name", "content"), [(ledger.NAME, '{"id": 1}\n'), (ledger.NAME, ""), (lock.NAME, "secret"), (lock.NAME, "4242")]
+)
 def test_a_file_of_somebody_else_under_our_names_is_not_touched(name, content, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / name).write_text(content)
@@ -49,10 +51,10 @@ def test_a_file_with_a_second_name_elsewhere_keeps_its_bytes(path, tmp_path):
     for name in (ledger.NAME, lock.NAME):
         os.link(path / name, tmp_path / f"backup of {name}")
         before[name] = (path / name).read_bytes()
-    (path / lock.NAME).write_text("77")
+    (path / lock.NAME).write_text("meanformer 77")
     RunFolder(path).put("figures/new.svg", b"x")
     assert (tmp_path / f"backup of {ledger.NAME}").read_bytes() == before[ledger.NAME]
-    assert (tmp_path / f"backup of {lock.NAME}").read_text() == "77"
+    assert (tmp_path / f"backup of {lock.NAME}").read_text() == "meanformer 77"
 
 
 def test_copies_and_changed_files_are_not_removed(tmp_path):

@@ -32,13 +32,13 @@ def from_files(files: Mapping[str, bytes]) -> dict[str, np.ndarray]:
     from zarr.core.buffer import default_buffer_prototype
     from zarr.storage import MemoryStore
 
-    size = sum(map(len, files.values()))
-    for name, data in files.items():
-        if name.endswith("/zarr.json"):
-            _check_plain(name, data, size)
+    names = [name.removesuffix("/zarr.json") for name in files if name.endswith("/zarr.json")]
+    claims = [_claimed(name, files[f"{name}/zarr.json"]) for name in names]
+    size, chunks = (sum(claim[k] for claim in claims) for k in (0, 1))
+    if size > sum(map(len, files.values())) or chunks > len(files):
+        raise ValueError("its files do not describe arrays of the numbers that are there")
     buffer = default_buffer_prototype().buffer
     contents: Any = {name: buffer.from_bytes(data) for name, data in files.items()}
-    names = [name.removesuffix("/zarr.json") for name in files if name.endswith("/zarr.json")]
     try:
         group = zarr.open_group(store=MemoryStore(contents), mode="r")
         members = {name: group[name] for name in names}
@@ -55,16 +55,17 @@ def _chunks(values: np.ndarray) -> tuple[int, ...]:
     return (min(rows, values.shape[0]), *values.shape[1:])
 
 
-def _check_plain(name: str, data: bytes, size: int) -> None:
-    """Refuse an array that is larger than the bytes there are, or needs more than copying them."""
+def _claimed(name: str, data: bytes) -> tuple[int, int]:
+    """The bytes and the chunks that an array says it has. One that needs more than copying them is refused."""
     try:
         about = json.loads(data)
         kind, codecs = about["node_type"], [codec["name"] for codec in about.get("codecs", [])]
-        if kind == "array" and codecs == ["bytes"]:
-            claimed = math.prod(about["shape"]) * np.dtype(about["data_type"]).itemsize
-            if min(about["shape"], default=0) >= 0 and claimed <= size:
-                return
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if kind == "group":
+            return 0, 0
+        shape, chunk = about["shape"], about["chunk_grid"]["configuration"]["chunk_shape"]
+        if kind == "array" and codecs == ["bytes"] and min(shape, default=0) >= 0 and min(chunk, default=1) > 0:
+            chunks = math.prod(-(-side // of) for side, of in zip(shape, chunk, strict=True))
+            return math.prod(shape) * np.dtype(about["data_type"]).itemsize, chunks
+    except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"{name} describes no array") from error
-    if kind != "group":
-        raise ValueError(f"{name} does not describe an array of the numbers that are there")
+    raise ValueError(f"{name} does not describe an array of plain numbers")

@@ -13,7 +13,8 @@ from . import disk
 from .errors import FolderError
 
 NAME = ".lock"
-MOST = 20  # bytes of the number of a process
+MOST = 20  # bytes
+_SAYS = b"meanformer "  # before the number of the process: other programs write locks too
 _BUSY = (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK)
 
 
@@ -28,9 +29,9 @@ def is_ours(path: Path) -> bool:
 
 
 def _names_process(data: bytes) -> bool:
-    """Whether a lock may say this: the number of a process or nothing, of which a power failure leaves zeros."""
-    said = data.strip(b"\0")
-    return len(data) <= MOST and (not said or said.isdigit())
+    """Whether a lock of ours may say this: a process, of which a power failure may have left zeros in any place."""
+    begins = all(found in (ours, 0) for found, ours in zip(data, _SAYS, strict=False))
+    return len(data) <= MOST and begins and not data[len(_SAYS) :].strip(b"\x000123456789")
 
 
 @contextlib.contextmanager
@@ -58,12 +59,12 @@ def locked(path: Path, at: disk.At, patience: float) -> Iterator[None]:
         with contextlib.suppress(OSError):
             if os.fstat(descriptor).st_nlink == 1:  # else it has a name elsewhere too, in a copy by links
                 os.ftruncate(descriptor, 0)
-                os.write(descriptor, str(os.getpid()).encode())
+                os.write(descriptor, _ours())
         yield
 
 
 def _owner(path: Path, descriptor: int) -> bytes:
-    """What an open lock says: the number of a process, or nothing. Any other file is somebody else's."""
+    """What an open lock says: a process, or nothing. Any other file is somebody else's."""
     is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
     data = os.pread(descriptor, MOST + 1, 0) if is_file else b"no file"
     if not _names_process(data):
@@ -73,6 +74,10 @@ def _owner(path: Path, descriptor: int) -> bytes:
             remedy="move it away, or choose another folder with --out",
         )
     return data
+
+
+def _ours() -> bytes:
+    return _SAYS + str(os.getpid()).encode()
 
 
 def _take(lock: Callable[[], None], patience: float) -> None:
@@ -87,7 +92,7 @@ def _take(lock: Callable[[], None], patience: float) -> None:
 
 
 def _busy(path: Path, owner: bytes) -> FolderError:
-    if owner == str(os.getpid()).encode():
+    if owner == _ours():
         return FolderError(
             f"this very process is writing to {path}, in a run that goes on or has failed",
             safe="what was written",

@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import zarr.storage  # noqa: F401
 
@@ -38,8 +38,8 @@ class Node:
 
 @dataclass(eq=False)
 class Operation:
-    """One of: "make" a node under a name, "rename", "remove" a name in `folder`; "extend" the bytes of `node`; or
-    "flush", after which some of the others are on the disk.
+    """One of: "make" a node under a name, "rename", "remove" a name in `folder`; "write" bytes of `node` from `start`
+    on, or "cut" it there; or "flush", after which some of the others are on the disk.
     """
 
     kind: str
@@ -47,6 +47,7 @@ class Operation:
     names: tuple[str, ...] = ()
     node: Node | None = None
     data: bytes = b""
+    start: int = 0
     flushed: int | None = None  # the moment from which on it is on the disk
 
 
@@ -80,14 +81,21 @@ class Recorder:
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """Look on, as long as this lasts."""
-        owners = {"write": os, "fsync": os} | dict.fromkeys(("rename", "make_folder", "remove_file"), disk)
+        owners = {"write": os, "ftruncate": os, "fsync": os} | dict.fromkeys(
+            ("rename", "make_folder", "remove_file"), disk
+        )
         owners |= {"remove_empty": disk, "open_to_append": disk, "made": disk}
         disk.made = disk.write  # the other of this name
         real = {name: getattr(owner, name) for name, owner in owners.items()}
 
         def write(descriptor, data):
-            self.note(Operation("extend", None, (), self.at(descriptor), bytes(data)))
+            node = self.at(descriptor)
+            self.note(Operation("write", None, (), node, bytes(data), len(node.data)))
             return real["write"](descriptor, data)
+
+        def ftruncate(descriptor, length):
+            self.note(Operation("cut", None, (), self.at(descriptor), start=length))
+            real["ftruncate"](descriptor, length)
 
         def fsync(descriptor):
             real["fsync"](descriptor)
@@ -125,7 +133,7 @@ class Recorder:
                 self.note(Operation("make", self.at(at), (name,), Node()))
             return real["open_to_append"](name, at)
 
-        for function in (write, fsync, rename, make_folder, remove_file, remove_empty, open_to_append):
+        for function in (write, ftruncate, fsync, rename, make_folder, remove_file, remove_empty, open_to_append):
             setattr(owners[function.__name__], function.__name__, function)
         disk.write = made
         try:
@@ -146,8 +154,13 @@ def apply(operation: Operation, copies: dict[int, Node], live: bool = False) -> 
 
     if operation.kind == "flush":
         return
-    if operation.kind == "extend":
-        copy(operation.node).data += operation.data
+    if operation.kind == "write":  # what is lost before it are zeros; what was not cut stays behind it
+        node, end = copy(operation.node), operation.start + len(operation.data)
+        node.data = node.data[: operation.start].ljust(operation.start, b"\0") + operation.data + node.data[end:]
+        return
+    if operation.kind == "cut":
+        node = copy(operation.node)
+        node.data = node.data[: operation.start]
         return
     entries = copy(operation.folder).entries
     if operation.kind == "make":
@@ -172,12 +185,11 @@ def states(recorder: Recorder, moment: int, draw: random.Random) -> Iterator[lis
     unique = {frozenset(some): some for some in chosen}
     for some in unique.values():
         yield kept(some)
-        torn = [k for k in some if before[k].kind == "extend" and before[k].data]
+        torn = [k for k in some if before[k].kind == "write" and before[k].data]
         for k in torn:  # bytes that were on their way: half of them, or other ones
             for data in (before[k].data[: len(before[k].data) // 2], bytes(len(before[k].data))):
                 yield [
-                    Operation("extend", None, (), before[k].node, data) if operation is before[k] else operation
-                    for operation in kept(some)
+                    replace(operation, data=data) if operation is before[k] else operation for operation in kept(some)
                 ]
 
 

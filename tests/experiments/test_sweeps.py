@@ -1,6 +1,7 @@
 """Sweeps: every task once, its numbers in one table, whatever happens on the way."""
 
 import itertools
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,6 +90,29 @@ def test_an_interrupted_sweep_repeats_nothing(sweep, tmp_path, monkeypatch):
     assert folder.table().equals(whole.table())
 
 
+@pytest.mark.parametrize("loss", ["a byte", "a folder"])
+def test_states_that_are_kept_are_checked_and_made_again(loss, tmp_path):
+    text = SWEEP.replace("workers = 1", "workers = 1\nkeep = true").replace("[0.5, 1.0, 2.0]", "[0.5]")
+    folder = run_experiment(experiment_of(text, "sweep.toml", tmp_path), tmp_path / "run")
+    table, tasks = folder.table(), [tmp_path / "run" / "tasks" / f"00000{k}" for k in range(2)]
+    points = [mf.load(task).points for task in tasks]
+    if loss == "a folder":
+        shutil.rmtree(tasks[1])
+    else:
+        chunk = next(file for file in sorted(tasks[1].rglob("*")) if file.parent.name == "c" or file.name == "c")
+        chunk = chunk if chunk.is_file() else next(file for file in chunk.rglob("*") if file.is_file())
+        chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
+    with pytest.raises(mf.FolderError, match="000001"):
+        resume(tmp_path / "run")
+    words = RunFolder(tmp_path / "run").discard_damaged()
+    assert "the states of 1 task" in words
+    assert RunFolder(tmp_path / "run").status == "unfinished"
+    assert resume(tmp_path / "run").table().equals(table)
+    assert all((mf.load(task).points == before).all() for task, before in zip(tasks, points, strict=True))
+    resume(tmp_path / "run")
+    assert RunFolder(tmp_path / "run").discard_damaged() == []
+
+
 def test_a_task_that_fails_is_told_and_the_others_go_on(sweep, tmp_path, monkeypatch):
     build = sweeps.build
 
@@ -125,6 +149,23 @@ def test_a_task_that_is_interrupted_has_not_failed(sweep, tmp_path, monkeypatch)
     folder = resume(tmp_path / "run")
     assert folder.results["failed"] == []
     assert folder.table().equals(run_experiment(sweep, tmp_path / "whole").table())
+
+
+@pytest.mark.usefixtures("heeded")
+def test_what_goes_wrong_after_an_interruption_is_told(sweep, tmp_path, monkeypatch):
+    """Numbers that do not fit in memory, or on the disk, are not safe."""
+
+    def asked(*args):
+        yield {"task": 0, "numbers": {"radius": 1.0}, "seconds": 0.0, "around": 0.0}
+        signal.raise_signal(signal.SIGINT)
+
+    def too_many(folder, rows):
+        raise MemoryError("too many")
+
+    monkeypatch.setattr(sweeps, "_results", asked)
+    monkeypatch.setattr(sweeps, "add_rows", too_many)
+    with pytest.raises((MemoryError, Interrupted), match="too many"):
+        run_experiment(sweep, tmp_path / "run")
 
 
 def test_a_pool_of_processes_killed_and_resumed(tmp_path):

@@ -20,7 +20,7 @@ from ..store.errors import FolderError
 from ..store.folder import RunFolder
 from ..store.interruption import recognised, undisturbed
 from ..store.journal import EVERY, journal_in
-from ..store.table import add_rows, results_of
+from ..store.table import add_rows, kept_tasks, results_of, task_name
 from ..store.writer import Parent
 from .build import build
 from .config import Experiment, from_settings
@@ -41,17 +41,22 @@ def run_sweep(experiment: Experiment, folder: RunFolder, record: dict[str, Any],
     begin(folder, record | {"axes": axes})
     count = math.prod(len(values) for values in axes.values())
     rows = {task: row for task, row in results_of(folder).items() if "error" not in row}
+    for task in kept_tasks(folder):
+        if not task.is_final():
+            del rows[int(task.path.name)]
     left = [task for task in range(count) if task not in rows]
     workers = experiment.sweep.workers or (1 if len(left) < FEW else cores())
     fresh: list[dict[str, Any]] = []
     written = time.monotonic()
+    results = _results(experiment, axes, left, folder, workers)
     try:
-        for done, row in enumerate(_results(experiment, axes, left, folder, workers), start=len(rows) + 1):
-            fresh.append(row)
-            watch.stage(f"{done} of {count} runs", done / count)
-            if time.monotonic() - written > EVERY:
-                written = time.monotonic()
-                fresh = _keep(folder, fresh, experiment.sweep.keep)
+        with recognised():
+            for done, row in enumerate(results, start=len(rows) + 1):
+                fresh.append(row)
+                watch.stage(f"{done} of {count} runs", done / count)
+                if time.monotonic() - written > EVERY:
+                    written = time.monotonic()
+                    fresh = _keep(folder, fresh, experiment.sweep.keep)
     finally:
         _keep(folder, fresh, experiment.sweep.keep)
     rows = results_of(folder)
@@ -80,7 +85,7 @@ def _keep(folder: RunFolder, rows: list[dict[str, Any]], states: bool) -> list[d
                 add_rows(folder, rows)
             if not states:
                 for row in rows:
-                    task = folder.part("tasks", _name(row["task"]))
+                    task = folder.part("tasks", task_name(row["task"]))
                     with contextlib.suppress(OSError, FolderError):
                         if task.path.exists():
                             task.remove()
@@ -102,7 +107,7 @@ def _results(
     """The results of the tasks, as they are done."""
     if workers == 1:
         for task in tasks:
-            yield _run_task(experiment, task, _values(axes, task), folder.part("tasks", _name(task)))
+            yield _run_task(experiment, task, _values(axes, task), folder.part("tasks", task_name(task)))
         return
     numbered = ((task, _values(axes, task)) for task in tasks)
     yield from in_pool(
@@ -128,7 +133,7 @@ def _start(settings: dict[str, Any], base: str, path: str, parent: Parent) -> No
 
 def _work(task: int, values: dict[str, Any]) -> dict[str, Any]:
     experiment, path, parent = _here
-    return _run_task(experiment, task, values, RunFolder(path / "tasks" / _name(task), inside=parent))
+    return _run_task(experiment, task, values, RunFolder(path / "tasks" / task_name(task), inside=parent))
 
 
 def _run_task(experiment: Experiment, task: int, values: dict[str, Any], folder: RunFolder) -> dict[str, Any]:
@@ -158,7 +163,3 @@ def _numbers(experiment: Experiment, values: dict[str, Any], folder: RunFolder) 
         run = verb(problem.field, problem.measure, **problem.options, journal=journal, progress=False)
     seconds = time.monotonic() - began
     return numbers_of(run, experiment.sweep.numbers or experiment.diagnostics.numbers), seconds
-
-
-def _name(task: int) -> str:
-    return f"{task:06d}"

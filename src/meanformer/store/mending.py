@@ -13,6 +13,7 @@ from .errors import FolderError, NotARun
 from .folder import FORMAT, RunFolder
 from .sealed import seal
 from .shapes import check_shape
+from .table import kept_tasks
 from .writer import Writer
 
 
@@ -42,15 +43,27 @@ def mend(folder: RunFolder) -> list[str]:
         if whole != listed:
             writer.write("manifest.json", seal({"segments": whole}))
             folder.forget_manifest()
+        lost = sum(not task.is_final() for task in kept_tasks(folder))
+        if lost:
+            writer.remove("results.json")
+            words.append(f"the states of {lost} task{'s' if lost > 1 else ''}")
     return words
 
 
 def check_whole(folder: RunFolder) -> None:
-    """Read all segments of a run and of its cases: one that is damaged is refused in words."""
-    for one in (folder, *folder.cases):
+    """Read all segments of a run, of its cases and of the tasks that it keeps: what is damaged is refused in words."""
+    tasks = kept_tasks(folder)
+    for one in (folder, *folder.cases, *tasks):
         listed = one.manifest
         for number in range(len(listed)):
             one.read_segment(number, listed)
+    for task in tasks:
+        if not task.is_final():
+            raise FolderError(
+                f"{task.path} does not hold the states of its task",
+                safe="the numbers of the sweep, and the states of the other tasks",
+                remedy=f"compute them again: meanformer resume {folder.path} --discard-damaged",
+            )
 
 
 def _segments(folder: RunFolder, there: list[Any], words: list[str]) -> tuple[list[Any] | None, list[Any]]:

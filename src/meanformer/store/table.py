@@ -9,6 +9,7 @@ import numpy as np
 
 from .errors import FolderError, NotARun, understood
 from .folder import RunFolder
+from .places import check_part
 
 # A table with more entries must hold a hundredth of them.
 MOST_EMPTY = 10**7
@@ -30,6 +31,21 @@ def results_of(folder: RunFolder) -> dict[int, dict[str, Any]]:
         for number in range(1, len(listed)):
             rows |= {row["task"]: row for row in folder.read_segment(number, listed)[1]["rows"]}
     return rows
+
+
+def task_name(task: int) -> str:
+    """The name of the folder of a task."""
+    return f"{task:06d}"
+
+
+def kept_tasks(folder: RunFolder) -> list[RunFolder]:
+    """The runs of a sweep that keeps their states, of all tasks whose numbers are there; of any other folder none."""
+    with understood(folder.path):
+        experiment = folder.record.get("experiment") or {}
+        if not (experiment.get("sweep") or {}).get("keep"):
+            return []
+        done = sorted(task for task, row in results_of(folder).items() if "error" not in row)
+        return [RunFolder(check_part(folder.path, "tasks", task_name(task))) for task in done]
 
 
 def load_table(path: str | Path) -> "xarray.Dataset":

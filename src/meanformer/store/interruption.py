@@ -16,12 +16,16 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from .errors import FolderError
+
 ENDINGS = [signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 # Who asks again after so many seconds insists.
 INSISTING = 2.0
 # What came where nothing can be raised comes again after so many seconds.
 SOON = 0.05
 WAITS = -math.inf
+# An error so many seconds after an interruption may be what other code has made of it.
+RECENT = 2.0
 
 
 class _Once:
@@ -33,21 +37,26 @@ class _Once:
         self.number = signal.SIGINT.value
         # Whether what was raised has come to somebody who makes an end.
         self.heard = False
+        # Whether that is over in which the signals are ours: what comes now is raised after it.
+        self.closed = False
         self.print_unraisable = sys.unraisablehook
+        self.main = threading.get_ident()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.asked is None or now - self.asked > INSISTING:
             self.number, self.heard = number, False
-            if _is_forgetful(frame):
+            if self.closed:
+                self.asked = WAITS
+            elif _is_forgetful(frame):
                 self.come_again()
-                return
-            self.asked = now
-            raise KeyboardInterrupt
+            else:
+                self.asked = now
+                raise KeyboardInterrupt
 
     def unraisable(self, found: Any) -> None:
         """What is forgotten in other callbacks, as in those of weak references, is not printed either."""
-        if found.exc_type is KeyboardInterrupt and self.asked is not None:
+        if found.exc_type is KeyboardInterrupt and self.asked is not None and not self.closed:
             self.come_again()
         else:
             self.print_unraisable(found)
@@ -60,8 +69,15 @@ class _Once:
     def _again(self, number: int) -> None:
         """Send the signal again, if nobody has interrupted meanwhile."""
         time.sleep(SOON)
-        if self.asked == WAITS:
-            _thread.interrupt_main(signal.Signals(number))
+        if self.asked == WAITS and not self.closed:
+            if hasattr(signal, "pthread_kill"):  # which also wakes who waits for another process
+                signal.pthread_kill(self.main, number)
+            else:
+                _thread.interrupt_main(signal.Signals(number))
+
+    def is_behind(self) -> bool:
+        """Whether an error that comes now may be what other code has made of an interruption."""
+        return not self.heard and self.asked is not None and time.monotonic() - self.asked < RECENT
 
 
 def _is_forgetful(frame: FrameType | None) -> bool:
@@ -87,6 +103,18 @@ def _heeded() -> dict[signal.Signals, Any]:
     return {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
 
 
+def _give_back(handlers: dict[signal.Signals, Any]) -> None:
+    """Let each signal do again what it did, also if one of them interrupts meanwhile."""
+    left = list(handlers.items())
+    try:
+        while left:
+            signal.signal(*left[-1])  # from the last on: SIGINT, which raises by itself, is the first
+            left.pop()
+    finally:
+        for number, handler in left:
+            signal.signal(number, handler)
+
+
 @contextlib.contextmanager
 def asked_once() -> Iterator[None]:
     """Let the signals interrupt once, however often they come at a time. What is ignored, as in a process in the
@@ -97,18 +125,21 @@ def asked_once() -> Iterator[None]:
         return
     heeded = _heeded()
     once = _Once(heeded)
-    for number in heeded:
-        signal.signal(number, once)
-    sys.unraisablehook = once.unraisable
     try:
-        yield
-    finally:
-        sys.unraisablehook = once.print_unraisable
-        for number, handler in heeded.items():
-            signal.signal(number, handler)
-    if once.asked == WAITS:  # at the very end, where nothing could be raised
-        once.asked = time.monotonic()
-        raise KeyboardInterrupt
+        try:
+            for number in heeded:
+                signal.signal(number, once)
+            sys.unraisablehook = once.unraisable
+            yield
+        finally:
+            once.closed = True
+    finally:  # one that came before that is here by now
+        if sys.unraisablehook == once.unraisable:
+            sys.unraisablehook = once.print_unraisable
+        _give_back(heeded)
+        if once.asked == WAITS:  # at the very end, where nothing could be raised
+            once.asked = time.monotonic()
+            raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
@@ -118,13 +149,11 @@ def asked_as_before() -> Iterator[None]:
     if once is None:
         yield
         return
-    for number, handler in once.before.items():
-        signal.signal(number, handler)
     try:
+        _give_back(once.before)
         yield
     finally:
-        for number in once.before:
-            signal.signal(number, once)
+        _give_back(dict.fromkeys(once.before, once))
 
 
 def interrupt_if_asked() -> None:
@@ -140,7 +169,8 @@ def interrupt_if_asked() -> None:
 def recognised() -> Iterator[None]:
     """An interruption that somebody else's code has made another error of, as an interruption.
 
-    Compiled code that calls Python back, such as that which draws paths, may say that its argument is wrong.
+    Compiled code that calls Python back, such as that which draws paths, may say that its argument is wrong. This
+    stands around the work, inside of what is done when it is interrupted: what goes wrong then has its own words.
     """
     try:
         yield
@@ -149,10 +179,13 @@ def recognised() -> Iterator[None]:
         if handler is not None:
             handler.heard = True
         raise
-    except Exception:
+    except FolderError:  # nobody makes one of an interruption
+        raise
+    except Exception as error:
         handler = _handler()
-        if handler is not None and not handler.heard:  # else it went wrong while what is done was written
-            interrupt_if_asked()
+        if handler is not None and handler.is_behind():
+            handler.heard = True
+            raise KeyboardInterrupt from error
         raise
 
 
@@ -164,13 +197,12 @@ def undisturbed() -> Iterator[None]:
         return
     came: list[int] = []
     handlers = _heeded()
-    for number in handlers:
-        signal.signal(number, lambda number, _: came.append(number))
     try:
+        for number in handlers:
+            signal.signal(number, lambda number, _: came.append(number))
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        _give_back(handlers)
     for number in came[:1]:
         handler = handlers[signal.Signals(number)]
         if callable(handler):

@@ -1,6 +1,6 @@
 """Run folders, journals, what is written of objects, and sweeps."""
 
-from ..mutators import drop, mutant, replace
+from ..mutators import assign, drop, mutant, replace
 
 JOURNAL = "tests/store/test_journal.py"
 FOLDER = "tests/store/test_folder.py"
@@ -9,7 +9,8 @@ FOREIGN = "tests/store/test_foreign.py"
 CODEC = "tests/store/test_codec.py"
 INTERRUPT = f"{JOURNAL}::test_an_interrupt_in_the_middle_of_a_write_neither_loses_nor_doubles_rows"
 PROGRAMS = "tests/test_programs.py"
-ADVERSITY = "tests/store/test_adversity.py"
+SWEEPS = "tests/experiments/test_sweeps.py"
+INTERRUPTION = "tests/store/test_interruption.py"
 
 MUTANTS = [
     mutant(
@@ -34,25 +35,55 @@ MUTANTS = [
         "interrupt_in_a_callback",
         "Ctrl-C is raised inside of a callback of the garbage collector",
         ("store/interruption.py:_is_forgetful", replace("_a in callbacks", "False")),
-        tests=f"{ADVERSITY}::test_what_cleans_up_is_not_left_in_the_middle",
+        tests=f"{INTERRUPTION}::test_what_cleans_up_is_not_left_in_the_middle",
     ),
     mutant(
         "interrupt_in_a_weak_reference",
         "Ctrl-C is forgotten in callbacks of weak references",
         ("store/interruption.py:_Once.unraisable", replace("found.exc_type is KeyboardInterrupt", "False")),
-        tests=f"{ADVERSITY}::test_an_interruption_that_got_lost_comes_again",
+        tests=f"{INTERRUPTION}::test_an_interruption_that_got_lost_comes_again",
     ),
     mutant(
         "interrupt_disguised",
         "an error that was made of Ctrl-C is told as one",
-        ("store/interruption.py:recognised", drop("interrupt_if_asked")),
-        tests=f"{ADVERSITY}::test_an_interruption_that_became_another_error",
+        ("store/interruption.py:recognised", replace("handler.is_behind()", "False")),
+        tests=f"{INTERRUPTION}::test_an_interruption_that_became_another_error",
     ),
     mutant(
         "interrupt_hides_an_error",
         "what goes wrong after Ctrl-C is told as Ctrl-C",
-        ("store/interruption.py:recognised", replace("not handler.heard", "True")),
-        tests=f"{ADVERSITY}::test_what_goes_wrong_after_an_interruption_has_its_own_words",
+        ("store/interruption.py:_Once.is_behind", replace("not self.heard", "True")),
+        tests=f"{INTERRUPTION}::test_what_goes_wrong_after_an_interruption_has_its_own_words",
+    ),
+    mutant(
+        "interrupt_remembered_for_ever",
+        "each error after a Ctrl-C is told as Ctrl-C",
+        ("store/interruption.py:_Once.is_behind", replace("_a < RECENT", "True")),
+        tests=f"{INTERRUPTION}::test_what_goes_wrong_long_after_has_its_own_words",
+    ),
+    mutant(
+        "interrupt_hides_a_sweep",
+        "a disk that is full after Ctrl-C in a sweep is told as Ctrl-C",
+        ("experiments/sweeps.py:run_sweep", replace("recognised()", "contextlib.nullcontext()")),
+        tests=f"{SWEEPS}::test_what_goes_wrong_after_an_interruption_is_told",
+    ),
+    mutant(
+        "interrupt_wakes_nobody",
+        "Ctrl-C that comes again waits for who waits",
+        ("store/interruption.py:_Once._again", replace('hasattr(signal, "pthread_kill")', "False")),
+        tests=f"{INTERRUPTION}::test_an_interruption_that_got_lost_wakes_who_waits",
+    ),
+    mutant(
+        "interrupt_while_leaving",
+        "Ctrl-C at the very end leaves handlers behind",
+        ("store/interruption.py:asked_once", assign("once.closed", "False")),
+        tests=f"{INTERRUPTION}::test_interrupted_at_any_line_of_beginning_and_ending",
+    ),
+    mutant(
+        "interrupt_while_given_back",
+        "Ctrl-C while handlers are given back leaves others behind",
+        ("store/interruption.py:_give_back", drop("signal.signal", near="number handler")),
+        tests=f"{INTERRUPTION}::test_interrupted_at_any_line_of_beginning_and_ending",
     ),
     mutant(
         "damage_unseen",
@@ -63,8 +94,44 @@ MUTANTS = [
     mutant(
         "damaged_but_done",
         "a run whose segments were discarded still counts as done",
-        ("store/mending.py:mend", drop("writer.remove")),
+        ("store/mending.py:mend", drop("writer.remove", nth=0)),
         tests=f"{JOURNAL}::test_what_is_damaged_is_computed_again",
+    ),
+    mutant(
+        "states_lost_but_done",
+        "a sweep that has lost states which it keeps still counts as done",
+        ("store/mending.py:mend", drop("writer.remove", nth=1)),
+        tests=f"{SWEEPS}::test_states_that_are_kept_are_checked_and_made_again",
+    ),
+    mutant(
+        "states_unseen",
+        "the states that a sweep keeps are not checked",
+        ("store/mending.py:check_whole", replace("kept_tasks(folder)", "[]")),
+        tests=f"{SWEEPS}::test_states_that_are_kept_are_checked_and_made_again",
+    ),
+    mutant(
+        "arrays_add_up",
+        "each array by itself has no more than there is, and all of them together have",
+        ("store/arrays.py:from_files", replace("sum(_a)", "max(_a, default=0)", nth=0)),
+        tests=f"{FOLDER}::test_arrays_that_together_claim_more_than_there_is",
+    ),
+    mutant(
+        "chunks_uncounted",
+        "an array has as many chunks as it says",
+        ("store/arrays.py:from_files", replace("chunks > _a", "False")),
+        tests=f"{FOLDER}::test_arrays_that_claim_more_than_there_is",
+    ),
+    mutant(
+        "lock_of_another_program",
+        "the lock of another program is taken for ours",
+        ("store/lock.py:_names_process", replace("begins", "True", near="MOST")),
+        tests="tests/store/test_ownership.py::test_a_file_of_somebody_else_under_our_names_is_not_touched",
+    ),
+    mutant(
+        "errors_speak_to_the_terminal",
+        "words of others are raised as they are",
+        ("store/errors.py:FolderError.__init__", replace("map(one_line, _a)", "_a")),
+        tests="tests/store/test_foreign.py::test_what_is_raised_does_not_speak_to_the_terminal",
     ),
     mutant(
         "listed_before_written",
@@ -191,7 +258,7 @@ MUTANTS = [
         "axes_in_the_wrong_order",
         "the first axis of a sweep runs fastest, but the table says the last",
         ("experiments/sweeps.py:_values", replace("reversed(_a)", "_a")),
-        tests="tests/experiments/test_sweeps.py::test_the_table_has_the_numbers_of_each_run",
+        tests=f"{SWEEPS}::test_the_table_has_the_numbers_of_each_run",
     ),
     # Programs that are kept on disk
     mutant(

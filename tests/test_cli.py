@@ -223,6 +223,57 @@ def test_interrupt_of_a_process(here):
     assert mf.load("runs/small").outcome.kind == "UNFINISHED"
 
 
+ASKED = """
+import signal, sys, time
+from meanformer import FolderError, cli
+from meanformer.cli import commands
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also in a suite in the background
+
+class Finalised:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def disguised():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        raise ValueError("invalid matrix") from None
+
+def failed():
+    Finalised()
+    raise FolderError("the disk is full", safe="all", remedy="none")
+
+def told_slowly():
+    real = cli.complain
+    cli.complain = lambda words: [time.sleep(0.2) for _ in range(3)] and real(words)
+    failed()
+
+def done():
+    Finalised()
+    print("all")
+    sys.exit(0)
+
+commands.app = globals()[sys.argv[1]]
+sys.argv[1:] = ["show", "run"]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "words"),
+    [
+        ("disguised", 130, ["Interrupted."]),
+        ("failed", 1, ["Failed: the disk is full", "  safe:     all", "  remedy:   none"]),
+        ("told_slowly", 130, ["Interrupted."]),
+        ("done", 0, []),
+    ],
+)
+def test_an_interruption_that_got_lost_or_became_another_error(how, code, words):
+    done = subprocess.run([sys.executable, "-c", ASKED, how], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()) == (code, words)
+
+
 def test_version_help_and_completion(monkeypatch, capsys):
     assert call(monkeypatch, "--version") == 0
     assert capsys.readouterr().out == f"meanformer {mf.__version__}\n"

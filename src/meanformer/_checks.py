@@ -8,6 +8,7 @@ import functools
 import inspect
 import math
 import os
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,7 +21,7 @@ from jaxtyping import Array
 
 from ._reading import EXACT, Unreadable, read, whole_numbers
 from ._types import as_array, default_float, is_traced
-from ._words import one_line
+from ._words import one_line, spell_out
 
 
 class InputError(ValueError):
@@ -42,6 +43,7 @@ class InputError(ValueError):
         got = " ".join(str(got).split())  # on one line, whatever it is
         got = got if len(got) <= 200 else f"{got[:200]} ..."
         what, got, expected, remedy = map(one_line, (what, got, expected, remedy))  # it may quote somebody else
+        spell_out(sys.exception())  # so may what it is raised from
         self.what, self.got, self.expected, self.remedy = what, got, expected, remedy
         super().__init__(f"{what}\n  got:      {got}\n  expected: {expected}\n  remedy:   {remedy}")
 

@@ -15,3 +15,12 @@ def printable(words: object) -> str:
 def one_line(words: object) -> str:
     r"""The same for words that make a part of a line, such as names: a line feed is written out too, as \n."""
     return printable(words).replace("\n", "\\n")
+
+
+def spell_out(error: BaseException | None) -> None:
+    """Make the words of an error, and of those before it, printable: a traceback prints them all."""
+    seen: set[int] = set()  # who raises errors may have made a circle of them
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.args = tuple(printable(part) if isinstance(part, str) else part for part in error.args)
+        error = error.__cause__ or error.__context__

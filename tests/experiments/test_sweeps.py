@@ -1,6 +1,7 @@
 """Sweeps: every task once, its numbers in one table, whatever happens on the way."""
 
 import itertools
+import multiprocessing
 import shutil
 import signal
 import subprocess
@@ -90,7 +91,7 @@ def test_an_interrupted_sweep_repeats_nothing(sweep, tmp_path, monkeypatch):
     assert folder.table().equals(whole.table())
 
 
-@pytest.mark.parametrize("loss", ["a byte", "a folder"])
+@pytest.mark.parametrize("loss", ["a byte", "a folder", "run.json", "a byte of run.json"])
 def test_states_that_are_kept_are_checked_and_made_again(loss, tmp_path):
     text = SWEEP.replace("workers = 1", "workers = 1\nkeep = true").replace("[0.5, 1.0, 2.0]", "[0.5]")
     folder = run_experiment(experiment_of(text, "sweep.toml", tmp_path), tmp_path / "run")
@@ -98,6 +99,11 @@ def test_states_that_are_kept_are_checked_and_made_again(loss, tmp_path):
     points = [mf.load(task).points for task in tasks]
     if loss == "a folder":
         shutil.rmtree(tasks[1])
+    elif loss == "run.json":
+        (tasks[1] / "run.json").unlink()
+    elif loss == "a byte of run.json":
+        data = (tasks[1] / "run.json").read_bytes()
+        (tasks[1] / "run.json").write_bytes(data[:40] + bytes([data[40] ^ 1]) + data[41:])
     else:
         chunk = next(file for file in sorted(tasks[1].rglob("*")) if file.parent.name == "c" or file.name == "c")
         chunk = chunk if chunk.is_file() else next(file for file in chunk.rglob("*") if file.is_file())
@@ -105,7 +111,8 @@ def test_states_that_are_kept_are_checked_and_made_again(loss, tmp_path):
     with pytest.raises(mf.FolderError, match="000001"):
         resume(tmp_path / "run")
     words = RunFolder(tmp_path / "run").discard_damaged()
-    assert "the states of 1 task" in words
+    assert words == (["000001: run.json, restored from its copy"] if "run.json" in loss else words)
+    assert ("the states of 1 task" in words) == ("run.json" not in loss)
     assert RunFolder(tmp_path / "run").status == "unfinished"
     assert resume(tmp_path / "run").table().equals(table)
     assert all((mf.load(task).points == before).all() for task, before in zip(tasks, points, strict=True))
@@ -166,6 +173,25 @@ def test_what_goes_wrong_after_an_interruption_is_told(sweep, tmp_path, monkeypa
     monkeypatch.setattr(sweeps, "add_rows", too_many)
     with pytest.raises((MemoryError, Interrupted), match="too many"):
         run_experiment(sweep, tmp_path / "run")
+
+
+def test_a_sweep_that_fails_ends_its_workers(tmp_path, monkeypatch):
+    """Also where somebody keeps the error, as an interactive session does."""
+    before = set(multiprocessing.active_children())
+    started = []
+
+    def stage(words, share):
+        started.extend(set(multiprocessing.active_children()) - before)
+        raise ValueError("the end")
+
+    text = SWEEP.replace("workers = 1", "workers = 2")
+    with pytest.raises(ValueError, match="the end") as kept:
+        run_experiment(experiment_of(text, "sweep.toml", tmp_path), tmp_path / "run", watch=Watch(stage=stage))
+    assert started
+    for process in started:
+        process.join(60)
+        assert process.exitcode == -signal.SIGTERM
+    assert kept.value
 
 
 def test_a_pool_of_processes_killed_and_resumed(tmp_path):

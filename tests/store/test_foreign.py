@@ -1,17 +1,22 @@
 """Run folders that come from others: links that lead out, a few bytes that ask for much memory, parts of other runs."""
 
 import contextlib
+import json
 import os
 import shutil
+import sys
+import traceback
 import tracemalloc
 import zlib
 
+import numpy as np
 import pytest
 
 import meanformer as mf
 from meanformer.app.runs import list_runs
 from meanformer.report.run import write_report
 from meanformer.store import codec, disk, ledger
+from meanformer.store.arrays import from_files, to_files
 from meanformer.store.folder import RunFolder
 from meanformer.store.ledger import Ledger
 from meanformer.store.writer import Writer
@@ -32,14 +37,50 @@ def move_out(place, outside):
 
 
 def test_what_is_raised_does_not_speak_to_the_terminal(tmp_path):
-    """A traceback is printed as it is."""
-    RunFolder(tmp_path / "run").create({"kind": "x\x1b]0;owned\x07\n\u202e", "name": "x"}, {})
+    """A traceback is printed as it is, with the errors before."""
+    RunFolder(tmp_path / "run").create({"kind": HOSTILE, "name": "x"}, {})
     for read in (mf.load, mf.load_table):
         with pytest.raises(mf.FolderError) as found:
             read(tmp_path / "run")
         assert "x\\x1b]0;owned\\x07\\n\\u202e" in str(found.value)
-        assert not set("\x1b\x07\u202e") & set(str(found.value))
-    assert "\x1b" not in str(mf.InputError("\x1b[2J", "\x1b", "\x1b", "\x1b"))
+        assert not obeyed(found.value)
+    assert not obeyed(mf.InputError(*[HOSTILE] * 4))
+
+
+@pytest.mark.parametrize("error", [TypeError, AttributeError, ValueError])
+def test_what_was_raised_before_does_not_either(error, path, monkeypatch):
+    def read(*_):
+        try:
+            raise error(HOSTILE)
+        except error as first:
+            raise ValueError(f"{HOSTILE} is wrong") from first
+
+    monkeypatch.setattr("meanformer.store.folder.from_files", read)
+    with pytest.raises(mf.FolderError) as found:
+        mf.load(path)
+    assert not obeyed(found.value)
+    with pytest.raises(mf.InputError) as refused:
+        try:
+            read()
+        except ValueError:
+            mf.PointCloud("x")
+    assert not obeyed(refused.value)
+
+
+def test_names_of_files_do_not_either(tmp_path, monkeypatch):
+    monkeypatch.setattr("meanformer.store.folder.to_files", lambda arrays: {HOSTILE + "/zarr.json": b"{}"})
+    RunFolder(tmp_path / "run").create({"kind": "flow", "name": "x"}, {})
+    with pytest.raises(mf.FolderError) as found:
+        RunFolder(tmp_path / "run").read_segment(0)
+    assert not obeyed(found.value)
+
+
+HOSTILE = "x\x1b]0;owned\x07\n\u202e"
+
+
+def obeyed(error):
+    """What a terminal would obey of the traceback of an error."""
+    return set("\x1b\x07\u202e") & set("".join(traceback.format_exception(error)))
 
 
 # Links
@@ -131,6 +172,27 @@ def test_arrays_in_the_text_are_numbers(dtype):
     """One letter of a text may have two gigabytes."""
     with pytest.raises(ValueError, match="an array of"):
         codec.decode({"numpy": ["1"], "dtype": dtype, "shape": [1]}, {}.__getitem__)
+
+
+def test_arrays_are_what_their_own_description_says():
+    """zarr would also believe one of the whole group, or of an older format, which has filters that unpickle."""
+    files = to_files({"a": np.arange(3.0)})
+    root, about = (json.loads(files[name]) for name in ("zarr.json", "a/zarr.json"))
+    about |= {"shape": [10**8], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [10**8]}}}
+    whole = {"kind": "inline", "must_understand": False, "metadata": {"a": about}}
+    consolidated = {"zarr.json": json.dumps(root | {"consolidated_metadata": whole}).encode()}
+    assert from_files(files | consolidated)["a"].tolist() == [0, 1, 2]
+    old = {"zarr_format": 2, "shape": [10**8], "chunks": [10**8], "dtype": "<f8", "compressor": None, "fill_value": 0,
+           "order": "C", "filters": None}  # fmt: skip
+    older = {".zgroup": b'{"zarr_format": 2}', "a/.zarray": json.dumps(old).encode(), "b/.zarray": b"{}"}
+    assert from_files(files | older)["a"].tolist() == [0, 1, 2]
+    del files["zarr.json"]
+    assert from_files(files | older).keys() == {"a"}
+
+
+def test_what_is_read_is_not_shown_to_zarr(path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    assert mf.load(path).points.size
 
 
 def sweep(path, axes, rows):

@@ -155,6 +155,23 @@ def test_an_interruption_that_got_lost_at_the_very_end_is_raised_there(forgetful
     time.sleep(2 * interruption.SOON)  # and not again
 
 
+@FORGETFUL
+@pytest.mark.usefixtures("heeded")
+def test_what_goes_wrong_at_the_very_end_has_its_own_words(forgetful, tmp_path):
+    """Nothing is left to be interrupted."""
+    with pytest.raises((mf.FolderError, KeyboardInterrupt), match="full"), asked_once():
+        forgetful(lambda: signal.raise_signal(signal.SIGINT))
+        raise mf.FolderError("full", safe="all", remedy="free some space")
+    time.sleep(2 * interruption.SOON)  # nor does it come afterwards
+
+
+@pytest.mark.usefixtures("heeded")
+def test_an_interruption_at_the_very_end_of_a_run_says_how_to_go_on(tmp_path):
+    with pytest.raises(KeyboardInterrupt) as found, interruptible(tmp_path / "run"):
+        in_a_finaliser(lambda: signal.raise_signal(signal.SIGINT))
+    assert isinstance(found.value, Interrupted)
+
+
 def wait(seconds):
     """In steps, since Python heeds signals between them."""
     end = time.monotonic() + seconds

@@ -14,8 +14,11 @@ from .streams import complain, leave, nobody_reads, not_written, open_streams
 
 def main() -> None:
     """The entry point: runs the command and turns errors into words and exit codes."""
-    with asked_once():  # to the very end: who presses Ctrl-C five times sees words, not where we happened to be
-        _main()
+    try:
+        with asked_once():  # to the very end: who presses Ctrl-C five times sees words, not where we happened to be
+            _main()
+    except KeyboardInterrupt:  # one that could not be raised where it came, and comes again while an error is told
+        _interrupted()
 
 
 def _main() -> None:
@@ -48,10 +51,10 @@ def _main() -> None:
 
 
 def _failed(error: Exception) -> None:
-    from meanformer._checks import InputError
-    from meanformer.store.errors import FolderError, NotARun
+    from ..store.errors import FolderError, NotARun
 
-    refused = isinstance(error, InputError | NotARun)
+    checks = sys.modules.get("meanformer._checks")  # whoever refuses input has imported it, with JAX
+    refused = isinstance(error, NotARun) or (checks is not None and isinstance(error, checks.InputError))
     name = "Refused" if refused else "Failed" if isinstance(error, FolderError | OSError) else type(error).__name__
     complain(f"{name}: {error}")
     if name == type(error).__name__:  # a fault of ours

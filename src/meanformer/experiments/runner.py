@@ -301,11 +301,10 @@ def flushed(journal: Journal) -> Iterator[Journal]:
 @contextlib.contextmanager
 def interruptible(path: Path, journal: Journal | None = None) -> Iterator[None]:
     """Whatever asks the process to end, as `Interrupted`."""
-    with asked_once():
-        try:
-            with flushed(journal) if journal is not None else recognised():
-                yield
-        except Interrupted as inner:  # of a case: the whole is what goes on
-            raise Interrupted(path) from inner
-        except KeyboardInterrupt as error:
-            raise Interrupted(path) from error
+    try:
+        with asked_once(), flushed(journal) if journal is not None else recognised():
+            yield
+    except Interrupted as inner:  # of a case: the whole is what goes on
+        raise Interrupted(path) from inner
+    except KeyboardInterrupt as error:
+        raise Interrupted(path) from error

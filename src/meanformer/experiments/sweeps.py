@@ -8,7 +8,7 @@ import contextlib
 import math
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,10 @@ def run_sweep(experiment: Experiment, folder: RunFolder, record: dict[str, Any],
     begin(folder, record | {"axes": axes})
     count = math.prod(len(values) for values in axes.values())
     rows = {task: row for task, row in results_of(folder).items() if "error" not in row}
-    for task in kept_tasks(folder):
-        if not task.is_final():
+    kept = kept_tasks(folder)
+    for number, task in enumerate(kept):
+        watch.stage(f"checking the states of {len(kept)} tasks", number / len(kept))
+        if not task.is_done():
             del rows[int(task.path.name)]
     left = [task for task in range(count) if task not in rows]
     workers = experiment.sweep.workers or (1 if len(left) < FEW else cores())
@@ -50,7 +52,7 @@ def run_sweep(experiment: Experiment, folder: RunFolder, record: dict[str, Any],
     written = time.monotonic()
     results = _results(experiment, axes, left, folder, workers)
     try:
-        with recognised():
+        with contextlib.closing(results), recognised():  # which ends the workers
             for done, row in enumerate(results, start=len(rows) + 1):
                 fresh.append(row)
                 watch.stage(f"{done} of {count} runs", done / count)
@@ -103,7 +105,7 @@ def _values(axes: dict[str, list[Any]], task: int) -> dict[str, Any]:
 
 def _results(
     experiment: Experiment, axes: dict[str, list[Any]], tasks: list[int], folder: RunFolder, workers: int
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any]]:
     """The results of the tasks, as they are done."""
     if workers == 1:
         for task in tasks:

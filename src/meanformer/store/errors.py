@@ -1,12 +1,13 @@
 """What goes wrong with run folders. Nothing here imports JAX."""
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .._words import one_line
+from .._words import one_line, spell_out
 
 
 class FolderError(RuntimeError):
@@ -24,6 +25,7 @@ class FolderError(RuntimeError):
 
     def __init__(self, what: str, *, safe: str, remedy: str):
         what, safe, remedy = map(one_line, (what, safe, remedy))  # it may quote a folder of somebody else
+        spell_out(sys.exception())  # so may what it is raised from
         self.what, self.safe, self.remedy = what, safe, remedy
         super().__init__(f"{what}\n  safe:     {safe}\n  remedy:   {remedy}")
 

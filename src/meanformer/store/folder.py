@@ -96,6 +96,10 @@ class RunFolder:
         listed = self.manifest
         return bool(listed) and "final" in self.read_segment(len(listed) - 1, listed)[1]
 
+    def is_done(self) -> bool:
+        """Whether a run is here, up to its end."""
+        return self.exists() and self.is_final()
+
     @property
     def manifest(self) -> list[dict[str, Any]]:
         """The segments that are whole, in order."""

@@ -137,9 +137,9 @@ def asked_once() -> Iterator[None]:
         if sys.unraisablehook == once.unraisable:
             sys.unraisablehook = once.print_unraisable
         _give_back(heeded)
-        if once.asked == WAITS:  # at the very end, where nothing could be raised
-            once.asked = time.monotonic()
-            raise KeyboardInterrupt
+    if once.asked == WAITS:  # at the very end, where nothing could be raised; an error has words of its own
+        once.asked = time.monotonic()
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ def mend(folder: RunFolder) -> list[str]:
     words = _restore_record(folder)
     with folder.held() as writer:
         for part in map(RunFolder, writer.parts()):
-            if part.exists():  # else it had not begun, and begins anew
+            if part.exists() or part.has_lost_record():  # else it had not begun, and begins anew
                 words += [f"{part.path.name}: {word}" for word in part.discard_damaged()]
         there = _found_segments(folder)
         damaged = writer.ledger.damaged
@@ -43,7 +43,7 @@ def mend(folder: RunFolder) -> list[str]:
         if whole != listed:
             writer.write("manifest.json", seal({"segments": whole}))
             folder.forget_manifest()
-        lost = sum(not task.is_final() for task in kept_tasks(folder))
+        lost = sum(not task.is_done() for task in kept_tasks(folder))
         if lost:
             writer.remove("results.json")
             words.append(f"the states of {lost} task{'s' if lost > 1 else ''}")
@@ -51,16 +51,18 @@ def mend(folder: RunFolder) -> list[str]:
 
 
 def check_whole(folder: RunFolder) -> None:
-    """Read all segments of a run, of its cases and of the tasks that it keeps: what is damaged is refused in words."""
+    """Read a run, its cases and the tasks that it keeps, with all segments: what is damaged is refused in words."""
     tasks = kept_tasks(folder)
     for one in (folder, *folder.cases, *tasks):
+        if one.exists() or one.has_lost_record():
+            _ = one.record
         listed = one.manifest
         for number in range(len(listed)):
             one.read_segment(number, listed)
     for task in tasks:
-        if not task.is_final():
+        if not task.is_done():
             raise FolderError(
-                f"{task.path} does not hold the states of its task",
+                f"the states of task {int(task.path.name)} of the sweep are missing from {task.path}",
                 safe="the numbers of the sweep, and the states of the other tasks",
                 remedy=f"compute them again: meanformer resume {folder.path} --discard-damaged",
             )

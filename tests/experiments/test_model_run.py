@@ -20,6 +20,7 @@ from meanformer.models import along, closure, head_facts, load
 from meanformer.models.projection import token_map
 from meanformer.report.model import write_model_report
 from meanformer.store.folder import RunFolder
+from meanformer.store.writer import Writer
 from store.runs import rewrite
 
 ORACLES = Path(__file__).parents[1] / "models" / "oracles"
@@ -48,6 +49,32 @@ def done(tmp_path_factory):
     assert told[0] == 0
     assert 0.9 < told[-1] <= 1
     return folder
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("name", ["manifest.json", "input.txt", "run.json"])
+def test_a_run_that_is_killed_at_its_beginning_goes_on(name, listed, tmp_path, monkeypatch):
+    """As soon as it is a run, it has its input; before, it begins anew."""
+    write = Writer.write
+
+    def killed(self, file, data):
+        if file == name and listed:  # but not yet written
+            self._claim({file: data})
+            raise KeyboardInterrupt
+        write(self, file, data)
+        if file == name:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "run"
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(Writer, "write", killed)
+        analyse(asked(), path)
+    monkeypatch.setattr("meanformer.experiments.model_parts.STAGES", ())
+    monkeypatch.setattr("meanformer.experiments.model_parts.results_of", lambda *_: {})
+    folder = RunFolder(path)
+    assert folder.exists() == (name == "run.json" and not listed)
+    folder = resume_model(path) if folder.exists() else analyse(asked(), path)
+    assert (folder.status, (path / "input.txt").read_text()) == ("done", WORDS)
 
 
 def test_results_are_those_of_the_library(done):

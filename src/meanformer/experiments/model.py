@@ -254,10 +254,8 @@ def analyse(asked: Asked, path: str | Path, *, command: str = "", watch: Watch =
         watch.say(f"the text has {cut_from} tokens, {asked.name} takes {record.n}: the rest is cut off")
     loading = time.monotonic() - began
     with interruptible(folder.path), holding(folder):
-        begin(folder, _about(asked, model.kind, command, [stage.name for stage in STAGES]))
-        if not (folder.path / asked.given.copy).exists():
-            with disk.explained(folder.path):
-                folder.put(asked.given.copy, asked.given.data)
+        about = _about(asked, model.kind, command, [stage.name for stage in STAGES])
+        begin(folder, about, {asked.given.copy: asked.given.data})
         source = {"kind": asked.given.kind, "source": asked.given.source, "cut_from": cut_from}
         work = Work(record, asked.seed, asked.draws, asked.depth, folder, source)
         made = provenance()

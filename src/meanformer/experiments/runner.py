@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -261,13 +261,16 @@ def _run_cases(experiment: Experiment, folder: RunFolder, record: dict[str, Any]
     }
 
 
-def begin(folder: RunFolder, record: dict[str, Any]) -> None:
-    """Make a folder for several runs, if it is not there. The caller holds it."""
+def begin(folder: RunFolder, record: dict[str, Any], inputs: Mapping[str, bytes] | None = None) -> None:
+    """Make a folder for several runs, if it is not there, with the files that they read. The caller holds it."""
     with disk.explained(folder.path):
         if not folder.exists():
-            folder.create(provenance() | record | {"hash": record.get("experiment_hash")}, {})
+            folder.create(provenance() | record | {"hash": record.get("experiment_hash")}, {}, inputs)
         elif not folder.manifest:  # its first segment was damaged
             folder.add_segment({}, {})
+        for name, data in (inputs or {}).items():
+            if not (folder.path / name).exists():  # it was removed since
+                folder.put(name, data)
 
 
 def read_item(folder: RunFolder, name: str) -> dict[str, Any] | None:

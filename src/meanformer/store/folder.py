@@ -5,7 +5,7 @@
 import contextlib
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,7 +25,7 @@ READ = (1, FORMAT)
 # A run has those whose sums it has listed, as its segments. (The manifest changes often, and names each with its sum.)
 TIED = ("run.json", "results.json", "items/")
 # What is written before run.json; whoever has more has lost it.
-BEGINNING = ("run.json", "manifest.json", "segments/000000/")
+BEGINNING = ("run.json", "manifest.json", "segments/000000/", "input.")
 
 
 class RunFolder:
@@ -280,8 +280,12 @@ class RunFolder:
             self._writer.close()
             self._writer = self._listed = None
 
-    def create(self, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Begin a run: a first segment, then `run.json`, which makes it a run folder."""
+    def create(
+        self, record: dict[str, Any], arrays: dict[str, np.ndarray], inputs: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Begin a run: a first segment, the files that the run reads, whose names begin with `input.`, then `run.json`,
+        which makes it a run folder.
+        """
         record = {"format": FORMAT, **record}
         try:
             sealed = seal(check_shape("run.json", record))
@@ -295,6 +299,8 @@ class RunFolder:
             writer.clear()  # what a run left that was killed at its very beginning
             writer.write("manifest.json", seal({"segments": []}))
             self.add_segment(arrays, {"record": record})  # a copy, should run.json be damaged
+            for name, data in (inputs or {}).items():
+                writer.write(name, data)
             writer.write("run.json", sealed)
 
     def put(self, name: str, content: bytes | dict[str, Any]) -> None:

@@ -153,6 +153,18 @@ MUTANTS = [
         tests="tests/store/test_foreign.py::test_what_was_raised_before_does_not_either",
     ),
     mutant(
+        "inputs_after_the_run",
+        "a run is there before the files that it reads",
+        ("experiments/runner.py:begin", replace("folder.create(_a, _b, inputs)", "folder.create(_a, _b)")),
+        tests="tests/experiments/test_model_run.py::test_a_run_that_is_killed_at_its_beginning_goes_on",
+    ),
+    mutant(
+        "inputs_make_a_lost_run",
+        "what was killed before it was a run is one that has lost its run.json",
+        ("store/folder.py", replace('"input."', '"other."')),
+        tests="tests/experiments/test_model_run.py::test_a_run_that_is_killed_at_its_beginning_goes_on",
+    ),
+    mutant(
         "lock_of_another_program",
         "the lock of another program is taken for ours",
         ("store/lock.py:_names_process", replace("begins", "True", near="MOST")),

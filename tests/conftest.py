@@ -87,6 +87,15 @@ def forget_programs():
         forget()
 
 
+@pytest.fixture(scope="session")
+def browser():
+    """One browser for all tests that look at a page."""
+    from browsers import launched
+
+    with launched() as started:
+        yield started
+
+
 @pytest.fixture
 def as_a_user():
     """A test that calls as users do, whose annotations nobody checks."""

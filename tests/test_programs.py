@@ -690,6 +690,7 @@ def test_beside_the_cache_of_jax(tmp_path, folder):
     environment = {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "TF_CPP_MIN_LOG_LEVEL": "3",  # on some processors XLA tells of each program in it
     }
     first = run(script=JAX_CACHE, **environment)
     assert store.clear() == 1

@@ -10,15 +10,11 @@ from typing import Any
 import numpy as np
 from _pages import Server
 from PIL import Image
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
-from browsers import chromium
+from browsers import MOMENT, PATIENCE
 
-PATIENCE, MOMENT = 600.0, 120.0
-"""Seconds that a run, and that a page, may take on a busy machine; it is looked at again and again until then."""
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 375, "height": 812}
-# WebGL without a graphics card; root may not have a sandbox.
-FLAGS = ["--no-sandbox", "--enable-unsafe-swiftshader", "--use-angle=swiftshader"]
 
 
 class Watch:
@@ -186,13 +182,3 @@ def visit(browser: Browser, server: Server, **options: Any):
             view.watch.check()
     finally:
         context.close()
-
-
-@contextlib.contextmanager
-def launched():
-    """The browser, as long as the block lasts."""
-    expect.set_options(timeout=1000 * MOMENT)
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        yield started
-        started.close()

@@ -1,4 +1,4 @@
-"""One server and one browser for all tests of the explorer that leave them as they were."""
+"""One server for all tests of the explorer that leave them as they were."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,15 +22,6 @@ def page(server) -> Iterator[Page]:
     """A page of that server."""
     with server.page() as connected:
         yield connected
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """A browser for all tests that look at the page."""
-    from browser import launched
-
-    with launched() as started:
-        yield started
 
 
 @pytest.fixture

@@ -1,8 +1,10 @@
 """The page for everybody: keyboard, names, contrast, phones, less motion."""
 
 import pytest
-from browser import DESKTOP, PATIENCE, PHONE, link, small, tokens, visit
+from browser import DESKTOP, PHONE, link, small, tokens, visit
 from playwright.sync_api import expect
+
+from browsers import PATIENCE
 
 VIEWS = ("tokens", "gaussian", "sides", "density")
 # Parts of a page that do something, and so need a name.

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from _pages import PATIENCE, children_of, enter, started
-from browser import FLAGS, MOMENT, View, Watch
+from browser import View, Watch
 from playwright.sync_api import expect
 
-from browsers import chromium
+from browsers import FLAGS, MOMENT, chromium
 
 linux = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks at processes as Linux shows them")
 NOBODY = 65534

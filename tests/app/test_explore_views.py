@@ -6,8 +6,10 @@ import re
 import numpy as np
 import pytest
 from _pages import ran
-from browser import PATIENCE, coloured, link, pixels, small
+from browser import coloured, link, pixels, small
 from playwright.sync_api import expect
+
+from browsers import PATIENCE
 
 IDENTITY = [[1, 0], [0, 1]]
 

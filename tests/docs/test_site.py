@@ -1,5 +1,6 @@
 """The site: built strictly, complete, readable without a network, spelt well."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -8,7 +9,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 import meanformer as mf
 from browsers import chromium
@@ -232,10 +232,9 @@ WIDEST = ("math.html", "start.html", "api/theory.html", "index.html")
 
 
 @pytest.mark.parametrize("pages", ["the widest", pytest.param("all", marks=pytest.mark.nightly)])
-def test_no_page_is_wider_than_a_phone(site, pages):
+def test_no_page_is_wider_than_a_phone(site, pages, browser):
     """Wide formulas, tables and code scroll in boxes of their own."""
-    with sync_playwright() as play, play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"]) as browser:
-        page = browser.new_page(viewport={"width": 390, "height": 844})
+    with contextlib.closing(browser.new_page(viewport={"width": 390, "height": 844})) as page:
 
         def sticks_out(file: Path) -> object:
             page.goto(file.as_uri())

@@ -6,9 +6,7 @@ What would run sets a mark. That the tests can fail is shown by the same words w
 import html
 
 import pytest
-from playwright.sync_api import sync_playwright
 
-from browsers import chromium
 from meanformer.report.model import write_model_report
 from meanformer.report.page import policy
 from meanformer.report.reproduction import write_reproduction
@@ -44,14 +42,6 @@ SCRIPTED = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9" onload="
 <script>parent.hit=1;top.hit=1</script><image href="http://127.0.0.1:9/z.png"/><rect width="9" height="9"/>
 <foreignObject><img xmlns="http://www.w3.org/1999/xhtml" src="x" onerror="parent.hit=1"/></foreignObject></svg>"""
 RUNS = '<script>window.hit=1</script><img src="x" onerror="window.hit=1">'
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
-        yield started
-        started.close()
 
 
 class Seen:

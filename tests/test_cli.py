@@ -249,6 +249,12 @@ def told_slowly():
     cli.complain = lambda words: [time.sleep(0.2) for _ in range(3)] and real(words)
     failed()
 
+def told_slowly_twice():
+    real = cli.complain
+    again = lambda words: words.startswith("Interrupted") and signal.raise_signal(signal.SIGINT)
+    cli.complain = lambda words: [again(words), *(time.sleep(0.2) for _ in range(3))] and real(words)
+    failed()
+
 def done():
     Finalised()
     print("all")
@@ -266,6 +272,7 @@ cli.main()
         ("disguised", 130, ["Interrupted."]),
         ("failed", 1, ["Failed: the disk is full", "  safe:     all", "  remedy:   none"]),
         ("told_slowly", 130, ["Interrupted."]),
+        ("told_slowly_twice", 130, ["Interrupted."]),
         ("done", 0, []),
     ],
 )

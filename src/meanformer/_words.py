@@ -1,6 +1,9 @@
 """Words of others, as a terminal, a log or a traceback may show them. Nothing here imports JAX."""
 
+import contextlib
+import inspect
 import re
+from types import FrameType
 
 # What a terminal obeys in place of showing it: control characters but tab and line feed, and those that turn the
 # direction of writing round, so that what is read is not what is there; halves of characters cannot be written at all.
@@ -18,9 +21,25 @@ def one_line(words: object) -> str:
 
 
 def spell_out(error: BaseException | None) -> None:
-    """Make the words of an error, and of those before it, printable: a traceback prints them all."""
-    seen: set[int] = set()  # who raises errors may have made a circle of them
+    """Make the words of an error, and of those before it, printable: a traceback prints them all. One that a caller of
+    ours is handling meanwhile is his, and stays as it is.
+    """
+    callers, seen = _frames_of_others(), set[int]()  # who raises errors may have made a circle of them
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        error.args = tuple(printable(part) if isinstance(part, str) else part for part in error.args)
+        if error.__traceback__ is not None and error.__traceback__.tb_frame in callers:
+            return
+        words = tuple(printable(part) if isinstance(part, str) else part for part in error.args)
+        if words != error.args:
+            with contextlib.suppress(AttributeError, TypeError):  # a class may say what its errors are made of
+                error.args = words
         error = error.__cause__ or error.__context__
+
+
+def _frames_of_others() -> list[FrameType]:
+    found, frame = [], inspect.currentframe()
+    while frame is not None:
+        if not frame.f_globals.get("__name__", "").startswith("meanformer"):
+            found.append(frame)
+        frame = frame.f_back
+    return found

@@ -1,6 +1,7 @@
 """Run folders of models: stages, going on after an interruption, inputs."""
 
 import dataclasses
+import io
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from meanformer.experiments.runner import Interrupted, Watch
 from meanformer.models import along, closure, head_facts, load
 from meanformer.models.projection import token_map
 from meanformer.report.model import write_model_report
+from meanformer.store import disk, ledger
 from meanformer.store.folder import RunFolder
 from meanformer.store.writer import Writer
 from store.runs import rewrite
@@ -75,6 +77,50 @@ def test_a_run_that_is_killed_at_its_beginning_goes_on(name, listed, tmp_path, m
     assert folder.exists() == (name == "run.json" and not listed)
     folder = resume_model(path) if folder.exists() else analyse(asked(), path)
     assert (folder.status, (path / "input.txt").read_text()) == ("done", WORDS)
+
+
+def test_an_input_that_was_changed_since_is_not_lost(tmp_path, monkeypatch):
+    """Of a run that was killed before it was one."""
+    write = Writer.write
+
+    def killed(self, file, data):
+        if file == "run.json":
+            raise KeyboardInterrupt
+        write(self, file, data)
+
+    path = tmp_path / "run"
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(Writer, "write", killed)
+        analyse(asked(), path)
+    (path / "input.txt").write_text("mine")
+    with pytest.raises(mf.FolderError, match=r"changed since the run wrote it.*input\.txt"):
+        analyse(asked(), path)
+    assert (path / "input.txt").read_text() == "mine"
+
+
+def test_an_input_in_the_place_of_ours(tmp_path):
+    """There is no run yet that could be resumed."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/files.jsonl").write_bytes(ledger.line({"run": "a", "inside": None, "place": None}))
+    (tmp_path / "run/input.txt").write_text("mine")
+    with pytest.raises(mf.FolderError, match="in the way") as error:
+        analyse(asked(), tmp_path / "run")
+    assert error.value.remedy == "move it away, then give the same command again"
+    assert (tmp_path / "run/input.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("source", ["file", "-"])
+def test_an_input_is_not_larger_than_what_a_folder_keeps(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(disk, "LARGEST", 1000)
+    for size in (1000, 1001):
+        (tmp_path / "text.txt").write_bytes(b"a" * size)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a" * size)))
+        name = str(tmp_path / "text.txt") if source == "file" else source
+        if size == 1000:
+            assert given(text=name).data == b"a" * size
+        else:
+            with pytest.raises(mf.InputError, match="too large"):
+                given(text=name)
 
 
 def test_results_are_those_of_the_library(done):

@@ -1,5 +1,6 @@
 """Sweeps: every task once, its numbers in one table, whatever happens on the way."""
 
+import errno
 import itertools
 import multiprocessing
 import shutil
@@ -17,6 +18,7 @@ import meanformer as mf
 from meanformer.experiments import sweeps
 from meanformer.experiments.config import experiment_of, read_experiment
 from meanformer.experiments.runner import Interrupted, Watch, resume, run_experiment
+from meanformer.store import disk
 from meanformer.store.folder import RunFolder
 from meanformer.store.table import results_of
 
@@ -91,33 +93,92 @@ def test_an_interrupted_sweep_repeats_nothing(sweep, tmp_path, monkeypatch):
     assert folder.table().equals(whole.table())
 
 
-@pytest.mark.parametrize("loss", ["a byte", "a folder", "run.json", "a byte of run.json"])
-def test_states_that_are_kept_are_checked_and_made_again(loss, tmp_path):
+def flip(file):
+    data = file.read_bytes()
+    file.write_bytes(data[:40] + bytes([data[40] ^ 1]) + data[41:])
+
+
+def remove(*places):
+    for place in places:
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+
+
+BEYOND = "000001, which has lost its run.json and the copy of it"
+LOSSES = {
+    "a byte": (lambda task: flip(next(f for f in sorted(task.rglob("*")) if f.is_file() and "c" in f.parts)), None),
+    "a folder": (lambda task: remove(task), None),
+    "run.json": (lambda task: remove(task / "run.json"), "000001: run.json, restored from its copy"),
+    "a byte of run.json": (lambda task: flip(task / "run.json"), "000001: run.json, restored from its copy"),
+    "run.json, its copy": (lambda task: remove(task / "run.json", task / "segments/000000"), BEYOND),
+    "run.json, a byte of its copy": (
+        lambda task: [remove(task / "run.json"), flip(task / "segments/000000/segment.json")],
+        BEYOND,
+    ),
+    "bytes of both": (lambda task: [flip(task / "run.json"), flip(task / "segments/000000/segment.json")], BEYOND),
+}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A sweep that keeps its states."""
     text = SWEEP.replace("workers = 1", "workers = 1\nkeep = true").replace("[0.5, 1.0, 2.0]", "[0.5]")
-    folder = run_experiment(experiment_of(text, "sweep.toml", tmp_path), tmp_path / "run")
-    table, tasks = folder.table(), [tmp_path / "run" / "tasks" / f"00000{k}" for k in range(2)]
-    points = [mf.load(task).points for task in tasks]
-    if loss == "a folder":
-        shutil.rmtree(tasks[1])
-    elif loss == "run.json":
-        (tasks[1] / "run.json").unlink()
-    elif loss == "a byte of run.json":
-        data = (tasks[1] / "run.json").read_bytes()
-        (tasks[1] / "run.json").write_bytes(data[:40] + bytes([data[40] ^ 1]) + data[41:])
-    else:
-        chunk = next(file for file in sorted(tasks[1].rglob("*")) if file.parent.name == "c" or file.name == "c")
-        chunk = chunk if chunk.is_file() else next(file for file in chunk.rglob("*") if file.is_file())
-        chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
+    folder = tmp_path_factory.mktemp("kept")
+    return run_experiment(experiment_of(text, "sweep.toml", folder), folder / "run").path
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_states_that_are_kept_are_checked_and_made_again(loss, kept, tmp_path):
+    shutil.copytree(kept, tmp_path / "run")
+    lose, words = LOSSES[loss]
+    lose(tmp_path / "run/tasks/000001")
     with pytest.raises(mf.FolderError, match="000001"):
         resume(tmp_path / "run")
-    words = RunFolder(tmp_path / "run").discard_damaged()
-    assert words == (["000001: run.json, restored from its copy"] if "run.json" in loss else words)
-    assert ("the states of 1 task" in words) == ("run.json" not in loss)
+    found = RunFolder(tmp_path / "run").discard_damaged()
+    assert words is None or words in found
+    assert ("the states of 1 task" in found) == (words is None or words == BEYOND)
     assert RunFolder(tmp_path / "run").status == "unfinished"
-    assert resume(tmp_path / "run").table().equals(table)
-    assert all((mf.load(task).points == before).all() for task, before in zip(tasks, points, strict=True))
+    assert resume(tmp_path / "run").table().equals(RunFolder(kept).table())
+    for task in ("tasks/000000", "tasks/000001"):
+        assert (mf.load(tmp_path / "run" / task).points == mf.load(kept / task).points).all()
     resume(tmp_path / "run")
     assert RunFolder(tmp_path / "run").discard_damaged() == []
+
+
+@pytest.mark.parametrize("listed", ["nothing", "a byte"])
+def test_the_remains_of_a_task_are_named(listed, kept, tmp_path):
+    """They may be somebody else's, and all of them are in the way."""
+    shutil.copytree(kept, tmp_path / "run")
+    task = tmp_path / "run/tasks/000001"
+    remove(task / "run.json", task / "files.jsonl") if listed == "nothing" else remove(task / "run.json")
+    if listed == "a byte":
+        flip(task / "files.jsonl")
+    RunFolder(tmp_path / "run").discard_damaged()
+    before = sorted(task.rglob("*"))
+    with pytest.raises(mf.FolderError, match=r"000001 is in the way.*lost its run\.json") as error:
+        resume(tmp_path / "run")
+    assert f"meanformer resume {tmp_path / 'run'}" in error.value.remedy
+    assert sorted(task.rglob("*")) == before
+    task.rename(tmp_path / "away")
+    assert resume(tmp_path / "run").table().equals(RunFolder(kept).table())
+    assert (mf.load(task).points == mf.load(kept / "tasks/000001").points).all()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+def test_what_the_disk_does_not_read_is_not_removed(number, kept, tmp_path, monkeypatch):
+    shutil.copytree(kept, tmp_path / "run")
+    task, read = tmp_path / "run/tasks/000001", disk.read
+    before = sorted(task.rglob("*"))
+
+    def fail(name, at, *rest, **options):
+        if at == task and not name.endswith("files.jsonl"):
+            raise OSError(number, "it is not read")
+        return read(name, at, *rest, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(mf.FolderError, match="it is not read"):
+        patch.setattr(disk, "read", fail)
+        RunFolder(tmp_path / "run").discard_damaged()
+    assert sorted(task.rglob("*")) == before
+    assert resume(tmp_path / "run").table().equals(RunFolder(kept).table())
 
 
 def test_a_task_that_fails_is_told_and_the_others_go_on(sweep, tmp_path, monkeypatch):
@@ -189,7 +250,9 @@ def test_a_sweep_that_fails_ends_its_workers(tmp_path, monkeypatch):
         run_experiment(experiment_of(text, "sweep.toml", tmp_path), tmp_path / "run", watch=Watch(stage=stage))
     assert started
     for process in started:
-        process.join(60)
+        deadline = time.monotonic() + 60
+        while process.exitcode is None and time.monotonic() < deadline:  # a thread of the pool asks for it, too
+            time.sleep(0.05)
         assert process.exitcode == -signal.SIGTERM
     assert kept.value
 

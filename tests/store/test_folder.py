@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import json
 import os
 import random
 import shutil
@@ -16,7 +15,6 @@ import pytest
 
 import meanformer as mf
 from meanformer.store import disk, ledger, lock
-from meanformer.store.arrays import CHUNK_BYTES, from_files, to_files
 from meanformer.store.folder import RunFolder
 from meanformer.store.sealed import seal, unseal
 from store.runs import bits, rewrite, shrinking
@@ -448,73 +446,6 @@ def test_files_that_no_run_wrote(content, path):
         _ = RunFolder(path).record
     with pytest.raises(mf.FolderError):
         mf.load(path)
-
-
-@pytest.mark.parametrize("most", [1, 100, CHUNK_BYTES])
-def test_arrays_come_back_as_they_were(most, monkeypatch):
-    """All kinds of numbers, in one chunk or in many, the last of which may be longer than what is left."""
-    monkeypatch.setattr("meanformer.store.arrays.CHUNK_BYTES", most)
-    draw = np.random.default_rng(0)
-    arrays = {
-        "floats": draw.normal(size=(7, 3)),
-        "singles": draw.normal(size=(5, 2, 3)).astype(np.float32),
-        "whole": np.arange(13),
-        "bytes": np.arange(13, dtype=np.uint8),
-        "truth": np.array([True, False, True]),
-        "complex": draw.normal(size=9) * 1j,
-        "odd": np.array([-0.0, 0.0, np.nan, np.inf]),
-        "one/number": np.array(3.0),
-        "none": np.zeros((0, 2)),
-    }
-    found = from_files(to_files(arrays))
-    assert found.keys() == arrays.keys()
-    for name, values in arrays.items():
-        assert (found[name].dtype, found[name].shape) == (values.dtype, values.shape)
-        assert found[name].tobytes() == values.tobytes()
-
-
-def test_arrays_of_other_machines():
-    files = to_files({"a": np.arange(5.0)})
-    files["a/zarr.json"] = files["a/zarr.json"].replace(b"little", b"big")
-    files["a/c/0"] = np.arange(5.0).astype(">f8").tobytes()
-    assert from_files(files)["a"].tobytes() == np.arange(5.0).tobytes()
-
-
-def test_arrays_that_claim_more_than_there_is(path):
-    """A file of a few bytes must not ask for all the memory, nor for anything but copying."""
-    about = path / "segments" / "000002" / "times" / "zarr.json"
-    content = json.loads(about.read_text())
-    files = {name: (about.parents[1] / name).read_bytes() for name in ("zarr.json", "times/c/0", "times/zarr.json")}
-    assert from_files(files)["times"].size
-    codecs = [
-        [],
-        [{"name": "gzip", "configuration": {"level": 1}}],
-        [{"name": "crc32c", "configuration": {"endian": "little"}}],
-        [{"name": "bytes", "configuration": {"endian": "x"}}],
-        [{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 1}}],
-    ]
-    sides = [[10**14], [-1], [np.nan], [np.inf], [True], [1.0], [0, 10**30], [10**30], [1] * 70, [0], [], None, "1"]
-    grids = [{"name": "regular", "configuration": {"chunk_shape": of}} for of in ([1], *sides)]
-    for change in (
-        *[
-            {"data_type": name}
-            for name in ("x", "object", "U4", "S8", "V8", "M8[s]", "f8,f8", {"name": "float64"}, None)
-        ],
-        *[{"codecs": some} for some in codecs],
-        *[{"shape": shape} for shape in sides if shape != [0]],
-        *[{"shape": [20], "chunk_grid": grid} for grid in grids],
-        *[{"shape": [0], "chunk_grid": grids[10]}, {"chunk_grid": None}],
-    ):
-        with pytest.raises(ValueError, match="describe"):
-            from_files(files | {"times/zarr.json": json.dumps(content | change).encode()})
-
-
-def test_arrays_that_together_claim_more_than_there_is():
-    files = to_files({"a": np.zeros(600)})
-    assert from_files(files).keys() == {"a"}
-    many = {f"{k}/zarr.json": files["a/zarr.json"] for k in range(2)}  # their chunks are not there
-    with pytest.raises(ValueError, match="describe"):
-        from_files(files | many)
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "ü" * 140, "a\nb", "-rf", "näme with spaces", "\udcff"])

@@ -36,6 +36,14 @@ def move_out(place, outside):
 # Words
 
 
+class Odd(Exception):
+    """What its words are made of cannot be changed."""
+
+    @property
+    def args(self):
+        return (HOSTILE,)
+
+
 def test_what_is_raised_does_not_speak_to_the_terminal(tmp_path):
     """A traceback is printed as it is, with the errors before."""
     RunFolder(tmp_path / "run").create({"kind": HOSTILE, "name": "x"}, {})
@@ -59,12 +67,31 @@ def test_what_was_raised_before_does_not_either(error, path, monkeypatch):
     with pytest.raises(mf.FolderError) as found:
         mf.load(path)
     assert not obeyed(found.value)
-    with pytest.raises(mf.InputError) as refused:
+
+
+@pytest.mark.parametrize("kind", [KeyError, Odd])
+def test_errors_of_the_caller_are_his(kind):
+    """He may be handling one when he calls us, and look at it afterwards."""
+    mine = kind(HOSTILE)
+    with pytest.raises(mf.InputError):
         try:
-            read()
-        except ValueError:
+            raise mine
+        except kind:
             mf.PointCloud("x")
-    assert not obeyed(refused.value)
+    assert mine.args == (HOSTILE,)
+
+
+@pytest.mark.parametrize("kind", [KeyError, Odd])
+def test_errors_whose_words_are_theirs_do_not_hide_ours(kind, path, monkeypatch):
+    def read(*_):
+        try:
+            raise kind(HOSTILE)
+        except kind as error:
+            raise ValueError("wrong") from error
+
+    monkeypatch.setattr("meanformer.store.folder.from_files", read)
+    with pytest.raises(mf.FolderError, match="damaged: wrong"):
+        mf.load(path)
 
 
 def test_names_of_files_do_not_either(tmp_path, monkeypatch):

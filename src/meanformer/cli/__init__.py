@@ -16,8 +16,11 @@ def main() -> None:
     """The entry point: runs the command and turns errors into words and exit codes."""
     try:
         with asked_once():  # to the very end: who presses Ctrl-C five times sees words, not where we happened to be
-            _main()
-    except KeyboardInterrupt:  # one that could not be raised where it came, and comes again while an error is told
+            try:
+                _main()
+            except KeyboardInterrupt:  # while an error is told
+                _interrupted()
+    except KeyboardInterrupt:  # at the very end, where nothing could be raised
         _interrupted()
 
 

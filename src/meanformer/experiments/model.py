@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -34,7 +34,6 @@ PAPERS = {"bert": "bert", "albert": "albert"}
 # The files that make a model; those above `LARGE` bytes are hashed at their two ends only, `END` bytes of each.
 FILES = (".json", ".txt", ".safetensors", ".bin", ".model")
 LARGE, END = 2**30, 2**26
-LARGEST_INPUT = 2**36
 # What a file of an array, and one of several arrays, begins with.
 NPY, NPZ = b"\x93NUMPY", b"PK"
 
@@ -87,10 +86,11 @@ def given(text: str | None = None, words: str | None = None, image: Any = None, 
     if name == "words":
         return Given("text", str(value).encode())
     if name == "text" and str(value) == "-":
-        return Given("text", sys.stdin.buffer.read())
+        return Given("text", _content(sys.stdin.buffer, "standard input"))
     path = Path(value)
     try:
-        return Given(name, path.read_bytes(), path.name, path)
+        with path.open("rb") as file:
+            return Given(name, _content(file, str(path)), path.name, path)
     except OSError as error:
         checks.refuse(
             f"the file of the {name} cannot be read",
@@ -98,6 +98,19 @@ def given(text: str | None = None, words: str | None = None, image: Any = None, 
             expected="a file",
             remedy="check the path",
         )
+
+
+def _content(file: BinaryIO, source: str) -> bytes:
+    """All that a file holds: a run folder takes a copy."""
+    data = file.read(disk.LARGEST + 1)
+    if len(data) > disk.LARGEST:
+        checks.refuse(
+            "the input is too large for a run folder",
+            got=f"{source}: more than {disk.LARGEST:,} bytes",
+            expected="one text, image or array of tokens",
+            remedy="give a part of it; a model takes a few thousand tokens at a time",
+        )
+    return data
 
 
 def _text(data: bytes, source: str) -> str:
@@ -324,7 +337,7 @@ def _asked_again(folder: RunFolder, record: Mapping[str, Any]) -> Asked:
     settings = dict(record["experiment"])
     about, file = settings.pop("input"), folder.path / record["input"]
     try:
-        data = disk.read(record["input"], folder.path, most=LARGEST_INPUT)
+        data = disk.read(record["input"], folder.path, most=disk.LARGEST)
     except OSError as error:
         raise FolderError(
             f"the input of the run in {folder.path} is gone: {file.name}",

@@ -5,13 +5,25 @@ another format, or of the group, with filters that unpickle. Here the descriptio
 """
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 # A chunk is at most this large: one file, and what a reader must load for one number.
 CHUNK_BYTES = 2**25
+# The numbers that files hold, by their names. (NumPy evaluates others: "(1,2)f8" is a tuple.)
+DTYPES = {str(dtype): dtype for dtype in map(np.dtype, "?bhilqBHILQefdFD")}
+ORDERS = {"little": "<", "big": ">"}
+# How `to_files` names the pieces of an array. What a reader does not know may change what they mean.
+LAYOUT = {
+    "zarr_format": 3,
+    "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+    "storage_transformers": [],
+}
+# An array of no numbers may have sides nevertheless, up to this product: who reads it may make others of its length.
+MOST_EMPTY = 2**16
 
 
 def to_files(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
@@ -50,18 +62,27 @@ def _chunks(values: np.ndarray) -> tuple[int, ...]:
     return (min(rows, values.shape[0]), *values.shape[1:])
 
 
+def is_plain(dtype: object, shape: Sequence[int]) -> bool:
+    """Whether an array is of numbers by a name that is known here, and not of more rows than it has numbers."""
+    return dtype in DTYPES and (0 not in shape or math.prod(side or 1 for side in shape) <= MOST_EMPTY)
+
+
 def _read(name: str, about: dict[str, Any], files: Mapping[str, bytes]) -> np.ndarray:
     """An array of plain numbers, all of whose chunks are there: so it is not larger than they are."""
-    (codec,), dtype = about["codecs"], np.dtype(str(about["data_type"]))
-    shape, chunk = map(_sides, (about["shape"], about["chunk_grid"]["configuration"]["chunk_shape"]))
+    (codec,), grid = about["codecs"], about["chunk_grid"]
+    shape, chunk = map(_sides, (about["shape"], grid["configuration"]["chunk_shape"]))
     counts = [-(-side // of) for side, of in zip(shape, chunk, strict=True)]
-    if codec["name"] != "bytes" or dtype.kind not in "biufc" or max(counts, default=0) > len(files):
+    known = codec["name"] == "bytes" and grid["name"] == "regular" and about == about | LAYOUT
+    if not known or not is_plain(about["data_type"], shape) or max(counts, default=0) > len(files):
         raise ValueError("not chunks of plain numbers")
-    stored = dtype.newbyteorder(codec["configuration"]["endian"]) if dtype.itemsize > 1 else dtype
+    dtype = DTYPES[about["data_type"]]
+    stored = dtype.newbyteorder(ORDERS[codec["configuration"]["endian"]]) if dtype.itemsize > 1 else dtype
     parts = {
         place: np.frombuffer(files["/".join([name, "c", *map(str, place)])], stored).reshape(chunk)
         for place in np.ndindex(*counts)
     }
+    if dtype.kind == "b" and any((part.view(np.uint8) > 1).any() for part in parts.values()):
+        raise ValueError("neither true nor false")
     values = np.empty(shape, dtype)
     for place, part in parts.items():
         within = values[(*(slice(k * of, (k + 1) * of) for k, of in zip(place, chunk, strict=True)), ...)]

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _checks as checks
+from .arrays import DTYPES, is_plain
 
 # Arrays with no more numbers than this are written into the JSON, where people can read them.
 INLINE = 64
@@ -76,9 +77,14 @@ def encode(node: Any, sink: Sink) -> Any:
         return {"function": node.name, "code": node.code}
     if callable(node):
         return {"function": getattr(node, "__qualname__", type(node).__name__), "code": _digest_of_function(node)}
+    refuse_to_keep(checks.described(node))
+
+
+def refuse_to_keep(got: str) -> NoReturn:
+    """Say what cannot be written into a folder."""
     checks.refuse(
         "a run folder keeps numbers, arrays, fields and measures",
-        got=checks.described(node),
+        got=got,
         expected="what mf.flow and mf.layers take",
         remedy='give plain numbers, a solver by its name (solver="kvaerno5"), or run without a journal',
     )
@@ -87,7 +93,9 @@ def encode(node: Any, sink: Sink) -> Any:
 def _encode_array(array: Any, sink: Sink) -> Any:
     kind = "jax" if isinstance(array, jax.Array) else "numpy"
     values = np.asarray(array)
-    if values.size <= INLINE and values.dtype.kind in NUMBERS and (values.size == 0 or np.isfinite(values).all()):
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    small = values.size <= INLINE and values.dtype.kind in NUMBERS and is_plain(str(values.dtype), values.shape)
+    if small and (values.size == 0 or np.isfinite(values).all()):
         # Decimals of Python numbers give back the same bits.
         return {kind: values.tolist(), "dtype": str(values.dtype), "shape": list(values.shape)}
     return {kind: sink(values)}
@@ -117,10 +125,9 @@ def decode(node: Any, source: Source) -> Any:
 
 def _inline(node: dict[str, Any], values: Any) -> np.ndarray:
     """An array that is written into the JSON: of numbers, whose size is that of the text."""
-    dtype = np.dtype(node["dtype"])
-    if dtype.kind not in NUMBERS:
-        raise ValueError(f"an array of {str(node['dtype'])[:80]}")
-    return np.array(values, dtype).reshape(node["shape"])
+    if not is_plain(node["dtype"], node["shape"]):
+        raise ValueError(f"an array of {str(node['dtype'])[:80]}, of shape {str(node['shape'])[:80]}")
+    return np.array(values, DTYPES[node["dtype"]]).reshape(node["shape"])
 
 
 def _decode_object(node: dict[str, Any], source: Source) -> Any:

@@ -131,7 +131,7 @@ class RunFolder:
     def has_lost_record(self) -> bool:
         """Whether there is a run here whose run.json is gone."""
         files = None if self.exists() else self.files
-        if files is None or "run.json" not in files.names or files.clearing:
+        if files is None or files.mark is None or "run.json" not in files.names or files.clearing:
             return False
         some = any(not name.startswith(BEGINNING) and disk.names_file(self.path / name) for name in files.names)
         return some and not self.exists()  # a run may have begun in between
@@ -296,7 +296,7 @@ class RunFolder:
                 remedy="give other names to entries of your own, and values that JSON knows",
             ) from None
         with self.held() as writer:
-            writer.clear()  # what a run left that was killed at its very beginning
+            self._clear(writer)  # what a run left that was killed at its very beginning
             writer.write("manifest.json", seal({"segments": []}))
             self.add_segment(arrays, {"record": record})  # a copy, should run.json be damaged
             for name, data in (inputs or {}).items():
@@ -370,14 +370,17 @@ class RunFolder:
             disk.explained(self.path, "all that no run wrote", again="give the command again"),
             contextlib.closing(Writer(self.path, self.inside)) as writer,
         ):
-            edited = writer.edited()
-            if edited:
-                raise FolderError(
-                    f"changed since the run wrote it, in {self.path}: {', '.join(edited[:5])}",
-                    safe="nothing was removed",
-                    remedy="move it away if it is yours, or remove it, and give the command again",
-                )
-            return writer.clear()
+            return self._clear(writer)
+
+    def _clear(self, writer: Writer) -> list[str]:
+        edited = writer.edited()
+        if edited:
+            raise FolderError(
+                f"changed since the run wrote it, in {self.path}: {', '.join(edited[:5])}",
+                safe="nothing was removed",
+                remedy="move it away if it is yours, or remove it, and give the command again",
+            )
+        return writer.clear()
 
     def remove(self) -> None:
         """Remove the run, and the folder if nothing else is in it."""

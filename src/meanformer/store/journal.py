@@ -19,7 +19,8 @@ from ..flows.journal import AbstractJournal, Kept
 from ..flows.trajectory import Trajectory
 from ..outcome import Ending, Outcome
 from . import disk
-from .codec import encode, fingerprint
+from .arrays import is_plain
+from .codec import encode, fingerprint, refuse_to_keep
 from .errors import understood
 from .folder import RunFolder
 from .interruption import interrupt_if_asked, undisturbed
@@ -246,6 +247,8 @@ def journal_in(folder: RunFolder, every: float, record: dict[str, Any], late: bo
 def _into(arrays: dict[str, np.ndarray], name: str) -> Callable[[np.ndarray], str]:
     def sink(values: np.ndarray) -> str:
         key = f"{name}/{len(arrays)}"
+        if not is_plain(str(values.dtype), values.shape):
+            refuse_to_keep(f"an array of {values.dtype}, of shape {values.shape}")
         arrays[key] = values
         return key
 

@@ -23,7 +23,12 @@ def mend(folder: RunFolder) -> list[str]:
     with folder.held() as writer:
         for part in map(RunFolder, writer.parts()):
             if part.exists() or part.has_lost_record():  # else it had not begun, and begins anew
-                words += [f"{part.path.name}: {word}" for word in part.discard_damaged()]
+                if _is_beyond(part):
+                    part.clear()
+                    part.remove()
+                    words.append(f"{part.path.name}, which has lost its run.json and the copy of it")
+                else:
+                    words += [f"{part.path.name}: {word}" for word in part.discard_damaged()]
         there = _found_segments(folder)
         damaged = writer.ledger.damaged
         newer = writer.list_again(_names_of_segments(folder, there), complete=False)
@@ -153,14 +158,45 @@ def _restore_record(folder: RunFolder) -> list[str]:
         files = folder.files
         if isinstance(error, NotARun) and (files is None or "run.json" not in files.names):
             raise
+        if _is_beyond(folder):
+            raise FolderError(
+                f"{error.what}; the copy in its first segment cannot be read either",
+                safe="all else that it wrote",
+                remedy="restore run.json from a copy of yours, or run again with --overwrite"
+                if files is None or files.place is None
+                else f"let the whole go on without it: meanformer resume {folder.path.parent.parent} --discard-damaged",
+            ) from error
         try:
-            record = folder.about("000000")[0]["note"]["record"]
-            check_shape("run.json", record)
+            record = _copy_of_record(folder)
         except (OSError, ValueError, KeyError):
-            record = None
-        if not isinstance(record, dict) or record.get("format") != FORMAT:
+            raise error from None
+        if record.get("format") != FORMAT:
             raise
     with contextlib.closing(Writer(folder.path, folder.inside)) as writer:
         writer.list_again(["run.json"], complete=False)
         writer.write("run.json", seal(record))
     return ["run.json, restored from its copy"]
+
+
+def _copy_of_record(folder: RunFolder) -> dict[str, Any]:
+    """The copy of `run.json` in the first segment."""
+    return check_shape("run.json", folder.about("000000")[0]["note"]["record"])
+
+
+def _is_beyond(folder: RunFolder) -> bool:
+    """Whether neither `run.json` nor its copy is there, and whole: nothing can read the rest. What the disk refuses to
+    read may be whole.
+    """
+    try:
+        if folder.read_json("run.json") is not None:
+            return False
+    except FolderError as error:
+        if isinstance(error.__cause__, OSError):
+            return False
+    try:
+        _copy_of_record(folder)
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError):
+        return True
+    except OSError:
+        return False
+    return False

@@ -204,12 +204,18 @@ class Writer:
 
     def _read_ledger(self, inside: str | None) -> Ledger:
         """The list, as it is; or a new one. Only who does not write beside somebody else mends it."""
-        is_run = disk.exists("run.json", self.at)
+        is_run = self._is_run()
         try:
             data, is_there = disk.read(ledger.NAME, self.at), True
         except FileNotFoundError:
             data, is_there = b"", False
         found = Ledger(data)
+        if inside is not None and found.mark is None and not is_run and self._has_remains(is_there):
+            raise FolderError(
+                f"{self.path} is in the way: it has lost its run.json, and the list of its files ({ledger.NAME})",
+                safe="it is as it was",
+                remedy=f"move it away, then go on: meanformer resume {self.path.parent.parent}",
+            )
         if is_there and found.mark is None and not is_run:
             raise FolderError(
                 f"{self.path / ledger.NAME} is in the way: no run wrote it",
@@ -228,6 +234,13 @@ class Writer:
             with disk.appending(ledger.NAME, self.at) as descriptor:
                 disk.append(descriptor, ledger.CUT)
         return found
+
+    def _is_run(self) -> bool:
+        return disk.exists("run.json", self.at)
+
+    def _has_remains(self, is_there: bool) -> bool:
+        """Whether something is here that looks as if a run had written it."""
+        return is_there or any(disk.exists(name, self.at) for name in ("manifest.json", "segments"))
 
     def _new_ledger(self, inside: str | None, before: Ledger | None = None) -> Ledger:
         """A list with a new mark, and the names of one that has lost its own, or some of them."""
@@ -262,10 +275,11 @@ class Writer:
             if not ledger.is_inside(name):
                 raise ValueError(f"{name!r} leads out of the folder")
             if name not in self.ledger.names and (other := self._in_the_way(name)):
+                again = f"go on: meanformer resume {self.path}"
                 raise FolderError(
                     f"{other} is in the way: it is not in the list of files that the run wrote",
                     safe="it is as it was",
-                    remedy=f"move it away, then go on: meanformer resume {self.path}"
+                    remedy=f"move it away, then {again if self._is_run() else 'give the same command again'}"
                     if not name.startswith("segments/")
                     else f"meanformer resume {self.path} --discard-damaged lists it again, if it belongs to the run",
                 )

@@ -3,6 +3,7 @@
 from ..mutators import assign, drop, mutant, replace
 
 JOURNAL = "tests/store/test_journal.py"
+ARRAYS = "tests/store/test_arrays.py"
 FOLDER = "tests/store/test_folder.py"
 OWNERSHIP = "tests/store/test_ownership.py"
 FOREIGN = "tests/store/test_foreign.py"
@@ -113,19 +114,19 @@ MUTANTS = [
         "arrays_need_more_than_copying",
         "arrays of any codec are read",
         ("store/arrays.py:_read", replace('codec["name"] != "bytes"', "False")),
-        tests=f"{FOLDER}::test_arrays_that_claim_more_than_there_is",
+        tests=f"{ARRAYS}::test_arrays_that_claim_more_than_there_is",
     ),
     mutant(
         "arrays_in_the_wrong_order",
         "numbers are read in the order of this machine",
         ("store/arrays.py:_read", replace("dtype.newbyteorder(_a)", "dtype")),
-        tests=f"{FOLDER}::test_arrays_of_other_machines",
+        tests=f"{ARRAYS}::test_arrays_of_other_machines",
     ),
     mutant(
         "chunks_uncounted",
         "an array has as many chunks as it says",
         ("store/arrays.py:_read", replace("max(counts, default=0)", "0")),
-        tests=f"{FOLDER}::test_arrays_that_claim_more_than_there_is",
+        tests=f"{ARRAYS}::test_arrays_that_claim_more_than_there_is",
     ),
     mutant(
         "lost_record_of_a_task",

@@ -16,7 +16,7 @@ from meanformer.experiments import model as model_file
 from meanformer.experiments import model_parts
 from meanformer.experiments.comparison import compare, summary
 from meanformer.experiments.model import Asked, Given, analyse, given, resume_model
-from meanformer.experiments.runner import Interrupted, Watch
+from meanformer.experiments.runner import Interrupted, Watch, resume
 from meanformer.models import along, closure, head_facts, load
 from meanformer.models.projection import token_map
 from meanformer.report.model import write_model_report
@@ -77,6 +77,20 @@ def test_a_run_that_is_killed_at_its_beginning_goes_on(name, listed, tmp_path, m
     assert folder.exists() == (name == "run.json" and not listed)
     folder = resume_model(path) if folder.exists() else analyse(asked(), path)
     assert (folder.status, (path / "input.txt").read_text()) == ("done", WORDS)
+
+
+def test_a_figure_that_is_gone_is_drawn_again(done, tmp_path):
+    shutil.copytree(done, tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    drawn = [folder.path / one["file"] for one in folder.results["figures"]]
+    before = {file: file.read_bytes() for file in drawn}
+    drawn[0].unlink()
+    with pytest.raises(mf.FolderError, match=drawn[0].name):
+        resume(folder.path)
+    assert f"figures/{drawn[0].name}" in folder.discard_damaged()
+    resume(folder.path)
+    assert {file: file.read_bytes() for file in drawn} == before
+    assert folder.discard_damaged() == []
 
 
 def test_an_input_that_was_changed_since_is_not_lost(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import meanformer as mf
+from meanformer.cli import folders
 from meanformer.experiments.config import experiment_of
 from meanformer.experiments.numbers import claims_of, numbers_of
 from meanformer.experiments.runner import Interrupted, Watch, resume, run_experiment
@@ -102,6 +103,37 @@ def test_a_run_from_python_is_resumed_by_its_folder(tmp_path, monkeypatch):
     folder = resume(tmp_path / "run")
     assert folder.status == "done"
     assert bits(folder.trajectory()) == bits(whole)
+
+
+def without_seconds(results):
+    rows = [{**row, "seconds": 0} for row in results["rows"]]
+    return {**results, "seconds": 0, "rows": rows}
+
+
+@pytest.mark.parametrize("loss", ["gone", "a byte", "of another run"])
+@pytest.mark.parametrize("place", ["", "cases/deep"])
+def test_figures_that_are_gone_or_changed_are_told_and_drawn_again(place, loss, experiment, tmp_path, capsys):
+    path = run_experiment(experiment, tmp_path / "run").path
+    written, results = write_report(path).read_text(), RunFolder(path).results
+    (drawn,) = (path / place / "figures").iterdir()
+    data = drawn.read_bytes()
+    drawn.unlink()
+    if loss != "gone":
+        drawn.write_bytes(b"<svg/>" if loss == "of another run" else data[:-9] + b"x" + data[-8:])
+    with pytest.raises(mf.FolderError, match=f"{drawn.name} has changed since the run wrote it, or is gone") as error:
+        resume(path)
+    assert f"meanformer resume {path} --discard-damaged" in error.value.remedy
+    folders.write_report(path)
+    name = drawn.relative_to(path).as_posix()
+    assert f"Not in the report, since gone or changed: {name}" in capsys.readouterr().err
+    words = RunFolder(path).discard_damaged()
+    assert any(drawn.name in word for word in words)
+    assert RunFolder(path).status == "unfinished"
+    resume(path)
+    assert drawn.read_bytes() == data
+    assert without_seconds(RunFolder(path).results) == without_seconds(results)
+    assert write_report(path).read_text().count("<img") == written.count("<img")
+    assert RunFolder(path).discard_damaged() == []
 
 
 def test_another_experiment_and_other_files_are_not_touched(experiment, tmp_path):

@@ -31,13 +31,41 @@ OWN = {ledger.NAME, lock.NAME}
 
 
 def test_only_what_a_run_wrote_is_removed(path):
-    others = [".git/config", ".env", "figures/mine.png", "segments/000001/mine", "notes.txt", "cases/mine/run.json"]
+    others = [".git/config", ".env", "figures/mine.png", "notes.txt", "cases/mine/run.json"]
     for name in others:
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_text("mine")
     assert RunFolder(path).clear() == sorted(others)
     assert names(path) == {*others, *OWN}
     assert all((path / name).read_text() == "mine" for name in others)
+
+
+@pytest.mark.parametrize("name", ["segments/000001/mine", "segments/mine", "segments/000002/times/c/.1.meanformer.tmp"])
+def test_what_would_be_in_the_way_of_the_next_run_stops_a_removal(name, path, whole):
+    """Segments are written as whole folders, into which nothing else fits."""
+    (path / name).parent.mkdir(parents=True, exist_ok=True)
+    (path / name).write_text("mine")
+    with pytest.raises(mf.FolderError, match=f"in the way, in .*: {name}") as error:
+        RunFolder(path).clear()
+    assert error.value.safe == "nothing was removed"
+    assert bits(mf.load(path)) == bits(whole)
+    (path / name).unlink()
+    assert RunFolder(path).clear() == []
+
+
+def test_an_empty_folder_would_be_too(path):
+    (path / "segments/000001/mine").mkdir()
+    with pytest.raises(mf.FolderError, match=r"in the way, in .*: segments/000001/mine/"):
+        RunFolder(path).clear()
+    (path / "segments/000001/mine").rmdir()
+    shutil.rmtree(path / "segments/000002")
+    (path / "segments/000002/times/c").mkdir(parents=True)  # as a removal leaves it that was killed
+    assert RunFolder(path).clear() == []
+
+
+def test_a_segment_that_was_being_written_is_not_in_the_way(path):
+    (path / "segments/000002").rename(path / "segments/.000002.meanformer.tmp")
+    assert RunFolder(path).clear() == []
 
 
 def test_a_run_goes_on_beside_what_was_kept(path, whole):
@@ -86,11 +114,17 @@ def test_a_linked_folder_and_the_working_folder(path, tmp_path, monkeypatch):
     assert names(path) == set()
 
 
-def test_a_damaged_list_removes_too_little_not_too_much(path):
+def test_a_damaged_list_removes_nothing_before_it_is_mended(path):
+    """And then too little, not too much."""
     data = (path / ledger.NAME).read_bytes().splitlines(keepends=True)
     at = next(k for k, line in enumerate(data) if b"paths.svg" in line)
     data[at] = data[at].replace(b"paths", b"pathz")
     (path / ledger.NAME).write_bytes(b"".join(data))
+    before = names(path)
+    with pytest.raises(mf.FolderError, match="no whole list of the files"):
+        RunFolder(path).clear()
+    assert names(path) == before
+    RunFolder(path).discard_damaged()
     assert RunFolder(path).clear() == ["figures/paths.svg"]
 
 

@@ -95,7 +95,7 @@ def test_errors_whose_words_are_theirs_do_not_hide_ours(kind, path, monkeypatch)
 
 
 def test_names_of_files_do_not_either(tmp_path, monkeypatch):
-    monkeypatch.setattr("meanformer.store.folder.to_files", lambda arrays: {HOSTILE + "/zarr.json": b"{}"})
+    monkeypatch.setattr("meanformer.store.arrays.to_files", lambda arrays: {HOSTILE + "/zarr.json": b"{}"})
     RunFolder(tmp_path / "run").create({"kind": "flow", "name": "x"}, {})
     with pytest.raises(mf.FolderError) as found:
         RunFolder(tmp_path / "run").read_segment(0)

@@ -1,5 +1,6 @@
 """Interrupted runs go on to the same bits, and folders give runs back."""
 
+import contextlib
 import errno
 import signal
 import warnings
@@ -263,7 +264,7 @@ def test_a_run_that_has_not_reached_a_save_time_can_be_read(tmp_path, monkeypatc
     assert bits(resumed) == bits(run())
 
 
-@pytest.mark.parametrize("damaged", [0, 1, 3])
+@pytest.mark.parametrize("damaged", [1, 3])
 def test_what_is_damaged_is_computed_again(damaged, tmp_path):
     whole = layers(mf.Journal(tmp_path / "run", every=0))
     folder = RunFolder(tmp_path / "run")
@@ -272,6 +273,46 @@ def test_what_is_damaged_is_computed_again(damaged, tmp_path):
     assert folder.discard_damaged() == [f"segment {damaged} and those after it"]
     assert folder.status == "unfinished"
     assert bits(layers(mf.Journal(tmp_path / "run"))) == bits(whole) == bits(mf.load(tmp_path / "run"))
+    assert folder.discard_damaged() == []
+
+
+@pytest.mark.parametrize("kind", ["done", "unfinished"])
+def test_a_call_that_is_damaged_is_restored_by_the_same_call(kind, tmp_path, monkeypatch):
+    """All else can be read meanwhile, and the call alone computes it again: nothing is forgotten."""
+    whole = layers()
+    with monkeypatch.context() as patch, contextlib.suppress(Interruption):
+        if kind == "unfinished":
+            patch.setattr(mf.Journal, "finish", lambda self, run: (_ for _ in ()).throw(Interruption))
+        layers(mf.Journal(tmp_path / "run", every=0))
+    folder, first = RunFolder(tmp_path / "run"), tmp_path / "run/segments/000000/segment.json"
+    before, listed = first.read_bytes(), folder.manifest
+    first.write_text("{}")
+    there = mf.load(folder.path)
+    assert (there.outcome.kind == "REACHED") == (kind == "done")
+    with pytest.raises(mf.FolderError, match=r"segment 000000.*is damaged, and it holds the call") as error:
+        folder.discard_damaged()
+    assert "the same call in Python" in error.value.remedy
+    assert bits(mf.load(folder.path)) == bits(there)
+    assert bits(layers(mf.Journal(folder.path))) == bits(whole)
+    assert first.read_bytes() == before
+    assert folder.manifest[: len(listed)] == listed
+    assert folder.discard_damaged() == []
+
+
+def test_a_saved_run_that_is_damaged_keeps_what_can_be_read(tmp_path):
+    layers().save(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    assert len(folder.manifest) > 2
+    for number in range(len(folder.manifest) - 1):
+        about = folder.path / f"segments/{number:06d}/segment.json"
+        data = about.read_bytes()
+        about.write_bytes(b"{}")
+        files = {file: file.read_bytes() for file in folder.path.rglob("*") if file.is_file()}
+        with pytest.raises(mf.FolderError, match="a run that was saved cannot be computed again") as error:
+            folder.discard_damaged()
+        assert "save the run again" in error.value.remedy
+        assert {file: file.read_bytes() for file in folder.path.rglob("*") if file.is_file()} == files
+        about.write_bytes(data)
     assert folder.discard_damaged() == []
 
 

@@ -13,7 +13,8 @@ import meanformer as mf
 from meanformer.app.runs import list_runs
 from meanformer.report.run import write_report
 from meanformer.store import disk, ledger, lock
-from meanformer.store.folder import RunFolder, holds_other_things
+from meanformer.store.folder import RunFolder
+from meanformer.store.places import holds_other_things
 from meanformer.store.sealed import seal
 from report._folders import folder as made_by_hand
 from report._folders import record, results

@@ -10,12 +10,37 @@ from .._words import one_line
 from . import tables
 from .streams import complain
 
-# So many files that --overwrite keeps are named.
+# So many files are named at a time.
 MOST_NAMED = 10
 
 
 def write_report(path: Path) -> Path:
-    """The report of a run folder of any kind."""
+    """The report of a run folder of any kind; what it cannot show is told."""
+    from meanformer.store.folder import RunFolder
+    from meanformer.store.mending import changed_figures
+
+    written, folder = _write_report(path), RunFolder(path)
+    lost = [
+        (one.path.relative_to(path) / figure).as_posix()
+        for one in (folder, *folder.cases)
+        for figures in changed_figures(one).values()
+        for figure in figures
+    ]
+    if lost:
+        complain(
+            one_line(f"Not in the report, since gone or changed: {_named(lost)}. It is drawn again by: ")
+            + one_line(f"meanformer resume {path} --discard-damaged")
+        )
+    return written
+
+
+def _named(names: list[str]) -> str:
+    """Names, as many as anybody reads."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def _write_report(path: Path) -> Path:
     from meanformer.experiments.contents import read
     from meanformer.store.folder import RunFolder
 
@@ -73,8 +98,7 @@ def remove(folder: Path) -> None:
     if (found.exists() or found.has_lost_record()) and not found.holds_a_stranger():
         kept = found.clear()
         if kept:
-            more = f" and {len(kept) - MOST_NAMED} more" if len(kept) > MOST_NAMED else ""
-            complain(one_line(f"Kept in {folder}, since no run wrote it: {', '.join(kept[:MOST_NAMED])}{more}"))
+            complain(one_line(f"Kept in {folder}, since no run wrote it: {_named(kept)}"))
 
 
 def print_run(path: Path, as_json: bool, items: list[str] | None = None, already: bool = False) -> None:

@@ -14,10 +14,11 @@ from .. import _checks as checks
 from ..outcome import Ending
 from ..store import disk
 from ..store.errors import FolderError
-from ..store.folder import RunFolder, holds_other_things
+from ..store.folder import RunFolder
 from ..store.interruption import asked_once, recognised
 from ..store.journal import EVERY, Journal, journal_in
 from ..store.mending import check_whole
+from ..store.places import holds_other_things
 from ..store.provenance import provenance
 from .build import build
 from .config import Experiment, from_settings

@@ -6,16 +6,19 @@ another format, or of the group, with filters that unpickle. Here the descriptio
 
 import json
 import math
+import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+
+from .sealed import seal
 
 # A chunk is at most this large: one file, and what a reader must load for one number.
 CHUNK_BYTES = 2**25
 # The numbers that files hold, by their names. (NumPy evaluates others: "(1,2)f8" is a tuple.)
 DTYPES = {str(dtype): dtype for dtype in map(np.dtype, "?bhilqBHILQefdFD")}
-ORDERS = {"little": "<", "big": ">"}
+ORDERS: dict[str, Literal["<", ">"]] = {"little": "<", "big": ">"}
 # How `to_files` names the pieces of an array. What a reader does not know may change what they mean.
 LAYOUT = {
     "zarr_format": 3,
@@ -39,6 +42,14 @@ def to_files(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
             name, data=values, chunks=_chunks(values), compressors=None, config={"write_empty_chunks": True}
         )
     return {name: buffer.to_bytes() for name, buffer in contents.items()}
+
+
+def to_segment(arrays: dict[str, np.ndarray], note: dict[str, Any], after: int | None) -> tuple[dict[str, bytes], int]:
+    """The files of a segment which follows that with the sum `after`; and its own sum."""
+    files = to_files(arrays)
+    sums = {file: [len(data), zlib.crc32(data)] for file, data in files.items()}
+    about = seal({"note": note, "files": sums, "after": after})
+    return {**files, "segment.json": about}, zlib.crc32(about)
 
 
 def from_files(files: Mapping[str, bytes]) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ follow no links. Where the system knows no such descriptors (Windows), a folder 
 import contextlib
 import errno
 import os
+import re
 import stat
 import zlib
 from collections.abc import Iterator, Mapping
@@ -178,6 +179,11 @@ def flush(at: At) -> None:
 def temporary(name: str) -> str:
     """The name of a file or folder before it is whole."""
     return f".{name}.meanformer.tmp"
+
+
+def permanent(name: str) -> str:
+    """The name, with slashes between its parts, that a file has when it and its folders are whole."""
+    return re.sub(r"(?<![^/])\.([^/]*)\.meanformer\.tmp(?![^/])", r"\1", name)
 
 
 def write_file(name: str, data: bytes, at: At) -> None:

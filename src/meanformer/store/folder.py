@@ -6,13 +6,12 @@ import contextlib
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from . import disk, ledger, lock
-from .arrays import from_files, to_files
+from . import disk, ledger
+from .arrays import from_files, to_segment
 from .errors import FolderError, NotARun
 from .ledger import Ledger
 from .places import check_part, check_there, folder_path
@@ -198,7 +197,7 @@ class RunFolder:
         if self._files is None or not self._files.fits(name, crc32):
             self._files = self.files
             if self._files is not None and not self._files.fits(name, crc32):
-                raise ValueError("it is whole, but another run wrote it")
+                raise ValueError(f"it is whole, but another run wrote it, or {ledger.NAME} has changed")
 
     def _is_old(self) -> bool:
         """Whether the folder is of format 1, whose JSON files have no checksums."""
@@ -233,16 +232,27 @@ class RunFolder:
                 remedy=f"go on from there: meanformer resume {self.path} --discard-damaged",
             ) from error
 
+    def is_whole(self, number: int, listed: list[dict[str, Any]] | None = None) -> bool:
+        """Whether a segment can be read."""
+        try:
+            self.read_segment(number, listed)
+        except FolderError:
+            return False
+        return True
+
     def about(self, name: str, listed: bool = True) -> tuple[dict[str, Any], int]:
         """`segment.json` of a segment, and its sum; `listed`: only if it is in the list of files."""
         data = disk.read(f"segments/{name}/segment.json", self.path)
-        content = unseal(data) if is_sealed(data) else parse(data)
+        content = unseal(data) if is_sealed(data) or not self._is_old() else parse(data)
         if listed:
             self._check_listed(f"segments/{name}/segment.json", data)
         return check_shape("segment.json", content), zlib.crc32(data)
 
     def _chunk(self, segment: str, name: str, size: int, crc: int) -> bytes:
-        data = disk.read(f"segments/{segment}/{name}", self.path, most=size)
+        try:
+            data = disk.read(f"segments/{segment}/{name}", self.path, most=size)
+        except FileNotFoundError:
+            raise ValueError(f"{name} is gone") from None
         if len(data) != size or zlib.crc32(data) != crc:
             raise ValueError(f"{name} has changed since it was written")
         return data
@@ -338,11 +348,9 @@ class RunFolder:
             writer.check_there()
             listed = self.manifest if self._listed is None else self._listed
             name = f"{len(listed):06d}"
-            files = to_files(arrays)
-            sums = {file: [len(data), zlib.crc32(data)] for file, data in files.items()}
-            about = seal({"note": note, "files": sums, "after": listed[-1]["crc32"] if listed else None})
-            writer.write_folder(f"segments/{name}", {**files, "segment.json": about})
-            listed = [*listed, {"name": name, "crc32": zlib.crc32(about)}]
+            files, crc32 = to_segment(arrays, note, listed[-1]["crc32"] if listed else None)
+            writer.write_folder(f"segments/{name}", files)
+            listed = [*listed, {"name": name, "crc32": crc32}]
             writer.write("manifest.json", seal({"segments": listed}))
             self._listed = listed  # as long as nobody else writes
 
@@ -360,7 +368,7 @@ class RunFolder:
     def clear(self) -> list[str]:
         """Remove the run; the names of what stays in the folder, because no run wrote it."""
         files = self.files
-        if files is None or (self.exists() and "run.json" not in files.names):
+        if files is None or files.torn or (self.exists() and "run.json" not in files.names):
             raise FolderError(
                 f"{self.path} has no whole list of the files that belong to its run ({ledger.NAME})",
                 safe="nothing was removed",
@@ -373,13 +381,14 @@ class RunFolder:
             return self._clear(writer)
 
     def _clear(self, writer: Writer) -> list[str]:
-        edited = writer.edited()
-        if edited:
-            raise FolderError(
-                f"changed since the run wrote it, in {self.path}: {', '.join(edited[:5])}",
-                safe="nothing was removed",
-                remedy="move it away if it is yours, or remove it, and give the command again",
-            )
+        """Remove the run, unless what stays would be lost, or be in the way of the next one."""
+        for found, what in ((writer.edited(), "changed since the run wrote it"), (writer.in_segments(), "in the way")):
+            if found:
+                raise FolderError(
+                    f"{what}, in {self.path}: {', '.join(found[:5])}",
+                    safe="nothing was removed",
+                    remedy="move it away if it is yours, or remove it, and give the command again",
+                )
         return writer.clear()
 
     def remove(self) -> None:
@@ -387,11 +396,3 @@ class RunFolder:
         with self.held() as writer:
             writer.clear()
             writer.leave()
-
-
-def holds_other_things(path: Path) -> bool:
-    """Whether a folder has files that no run wrote, nor one that was removed."""
-    if RunFolder(path).lists_files():
-        return False
-    ours = {disk.temporary(ledger.NAME)} | ({lock.NAME} if lock.is_ours(path / lock.NAME) else set())
-    return any(entry.name not in ours for entry in path.iterdir())

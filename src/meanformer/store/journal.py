@@ -25,6 +25,7 @@ from .errors import understood
 from .folder import RunFolder
 from .interruption import interrupt_if_asked, undisturbed
 from .load import load, rows_of
+from .mending import restore_first
 from .provenance import provenance
 from .shapes import Record
 
@@ -78,14 +79,11 @@ class Journal(AbstractJournal):
             return None
         call = {"verb": verb, "field": field, "measure": measure, "options": options}
         name = fingerprint(call)
-        if self._is_done(name):
+        if self._is_done(name) and self.folder.is_whole(0):
             return load(self.path)
         with self._explained("all that was written before" if self.folder.exists() else ""):
             self.folder.hold()
             self._holds = True
-            if self._is_done(name):  # by another process, in between
-                self.close()
-                return load(self.path)
             arrays: dict[str, np.ndarray] = {}
             encoded = encode(call, _into(arrays, "call"))
             if not self.folder.exists():
@@ -94,6 +92,11 @@ class Journal(AbstractJournal):
                 )
             elif not self.folder.manifest:  # its first segment was damaged
                 self.folder.add_segment(arrays, {})
+            else:
+                restore_first(self.folder, arrays)
+            if self._is_done(name):  # by another process, in between
+                self.close()
+                return load(self.path)
         return None
 
     def _is_done(self, name: str) -> bool:

@@ -47,7 +47,9 @@ class Ledger:
         for entry in lines:
             if isinstance(entry, list):
                 self.add(*entry)
-        self.damaged = self.incomplete or None in lines or self.mark is None
+        # Lines cannot be read, which may be told by reading all else again.
+        self.torn = None in lines or self.mark is None
+        self.damaged = self.incomplete or self.torn
 
     def add(self, name: str, crc32: int) -> None:
         """List a name, with the sum of its bytes."""

@@ -5,20 +5,27 @@ of them, and the list of files from both.
 """
 
 import contextlib
+import itertools
 import os
 from typing import Any
 
-from . import ledger
+import numpy as np
+
+from . import disk, ledger
+from .arrays import to_segment
 from .errors import FolderError, NotARun
 from .folder import FORMAT, RunFolder
+from .ledger import Ledger, is_inside
 from .sealed import seal
 from .shapes import check_shape
 from .table import kept_tasks
 from .writer import Writer
 
 
-def mend(folder: RunFolder) -> list[str]:
-    """Forget what cannot be read; what that was, in words."""
+def mend(folder: RunFolder, whole_goes_on: bool = False) -> list[str]:
+    """Forget what cannot be read; what that was, in words. `whole_goes_on`: the run which this one is a part of is
+    mended, and then computes it again.
+    """
     words = _restore_record(folder)
     with folder.held() as writer:
         for part in map(RunFolder, writer.parts()):
@@ -28,7 +35,7 @@ def mend(folder: RunFolder) -> list[str]:
                     part.remove()
                     words.append(f"{part.path.name}, which has lost its run.json and the copy of it")
                 else:
-                    words += [f"{part.path.name}: {word}" for word in part.discard_damaged()]
+                    words += [f"{part.path.name}: {word}" for word in mend(part, whole_goes_on=True)]
         there = _found_segments(folder)
         damaged = writer.ledger.damaged
         newer = writer.list_again(_names_of_segments(folder, there), complete=False)
@@ -37,12 +44,17 @@ def mend(folder: RunFolder) -> list[str]:
             writer.list_again(_names(folder), complete=False)
             words.append(f"{ledger.NAME}, which was older than the segments")
         listed, whole = _segments(folder, there, words)
+        if not whole_goes_on:
+            _refuse_the_only_ones(folder, there if listed is None else listed, whole)
         if writer.ledger.damaged:
             writer.list_again([*_names(folder), *_names_of_segments(folder, listed)], complete=True)
             words.append(f"{ledger.NAME}, made again")
         if not _has_whole_results(folder):
             _refuse_unlisted_results(folder, writer)
             words.append("results.json")
+        for name, figures in changed_figures(folder).items():
+            words += figures
+            writer.remove(name)  # who goes on draws them again
         if words:
             writer.remove("results.json")  # first: what is not whole is not done
         if whole != listed:
@@ -55,8 +67,20 @@ def mend(folder: RunFolder) -> list[str]:
     return words
 
 
+def restore_first(folder: RunFolder, arrays: dict[str, np.ndarray]) -> None:
+    """Write the first segment again, with the call of the run, if it is damaged and the same bytes can be made."""
+    listed = folder.manifest
+    if not folder.is_whole(0, listed):
+        files, crc32 = to_segment(arrays, {"record": folder.record}, None)
+        if crc32 == listed[0]["crc32"]:
+            with folder.held() as writer:
+                writer.write_folder(f"segments/{listed[0]['name']}", files)
+
+
 def check_whole(folder: RunFolder) -> None:
-    """Read a run, its cases and the tasks that it keeps, with all segments: what is damaged is refused in words."""
+    """Read a run, its cases and the tasks that it keeps, with all segments and figures: what is damaged is refused in
+    words.
+    """
     tasks = kept_tasks(folder)
     for one in (folder, *folder.cases, *tasks):
         if one.exists() or one.has_lost_record():
@@ -64,6 +88,13 @@ def check_whole(folder: RunFolder) -> None:
         listed = one.manifest
         for number in range(len(listed)):
             one.read_segment(number, listed)
+        for figure in itertools.chain(*changed_figures(one).values()):
+            raise FolderError(
+                f"{one.path / figure} has changed since the run wrote it, or is gone",
+                safe="the run, with all its numbers",
+                remedy=f"let it be drawn again: meanformer resume {folder.path} --discard-damaged "
+                "(move it away, if it is yours)",
+            )
     for task in tasks:
         if not task.is_done():
             raise FolderError(
@@ -71,6 +102,67 @@ def check_whole(folder: RunFolder) -> None:
                 safe="the numbers of the sweep, and the states of the other tasks",
                 remedy=f"compute them again: meanformer resume {folder.path} --discard-damaged",
             )
+
+
+def changed_figures(folder: RunFolder) -> dict[str, list[str]]:
+    """The figures of a run that are gone, or have changed since it drew them, by the JSON files that name them."""
+    files, found = folder.files, {}
+    for name in ("results.json", *(f"items/{item}.json" for item in folder.record.get("items", ()))):
+        with contextlib.suppress(FolderError):  # damaged itself
+            content = folder.read_json(name) or {}
+            drawn = [*_listed(content, "figures"), *_listed(_entries(content, "found"), "figures")]
+            names = [one["file"] for one in drawn if isinstance(one, dict) and isinstance(one.get("file"), str)]
+            changed = [file for file in names if not _is_as_drawn(file, folder, files)]
+            if changed:
+                found[name] = changed
+    return found
+
+
+def _is_as_drawn(name: str, folder: RunFolder, files: Ledger | None) -> bool:
+    if not is_inside(name):
+        return False
+    try:
+        crc32 = disk.crc32(name, folder.path)
+    except (OSError, ValueError):  # no name of a file
+        return False
+    return files is None or files.fits(name, crc32)
+
+
+def _refuse_the_only_ones(folder: RunFolder, known: list[Any], whole: list[Any]) -> None:
+    """Keep the states of a run from Python that this cannot compute again: one that was saved, or whose call, which is
+    in the first segment, is damaged.
+    """
+    record = folder.record
+    saved = "saved" in _entries(_entries(record, "call"), "dict").values()
+    if record.get("experiment") is not None or record.get("call") is None or (whole and not saved):
+        return
+    if any(folder.is_whole(number, known) for number in range(len(whole) + 1, len(known))):
+        again = "give the same call in Python, with mf.Journal of this folder, which writes it anew"
+        if _is_part(folder):
+            again = f"let the whole compute it again: meanformer resume {folder.path.parent.parent} --discard-damaged"
+        elif saved:
+            again = "save the run again, if you have it, to another folder"
+        raise FolderError(
+            f"segment {len(whole):06d} of {folder.path} is damaged, and "
+            + ("a run that was saved cannot be computed again" if saved else "it holds the call that computes the run"),
+            safe="the other segments, which stay: mf.load reads what it can",
+            remedy=again,
+        )
+
+
+def _entries(content: dict[str, Any], name: str) -> dict[str, Any]:
+    found = content.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _listed(content: dict[str, Any], name: str) -> list[Any]:
+    found = content.get(name)
+    return found if isinstance(found, list) else []
+
+
+def _is_part(folder: RunFolder) -> bool:
+    files = folder.files
+    return files is not None and files.place is not None
 
 
 def _segments(folder: RunFolder, there: list[Any], words: list[str]) -> tuple[list[Any] | None, list[Any]]:
@@ -81,7 +173,7 @@ def _segments(folder: RunFolder, there: list[Any], words: list[str]) -> tuple[li
         words.append(f"manifest.json, made again from {len(there)} segments")
         listed = None
     known = there if listed is None or there[: len(listed)] == listed else listed
-    whole = known[: next((k for k in range(len(known)) if not _is_whole(folder, k, known)), len(known))]
+    whole = known[: next((k for k in range(len(known)) if not folder.is_whole(k, known)), len(known))]
     if listed is not None and len(whole) > len(listed):
         words.append(f"manifest.json, which was older than {len(whole) - len(listed)} of the segments")
     if listed is not None and len(whole) < len(listed):
@@ -106,14 +198,6 @@ def _refuse_unlisted_results(folder: RunFolder, writer: Writer) -> None:
             safe="it is as it was, and so is the run",
             remedy="move it away, then give the command again",
         )
-
-
-def _is_whole(folder: RunFolder, number: int, listed: list[dict[str, Any]]) -> bool:
-    try:
-        folder.read_segment(number, listed)
-    except FolderError:
-        return False
-    return True
 
 
 def _names(folder: RunFolder) -> list[str]:
@@ -163,7 +247,7 @@ def _restore_record(folder: RunFolder) -> list[str]:
                 f"{error.what}; the copy in its first segment cannot be read either",
                 safe="all else that it wrote",
                 remedy="restore run.json from a copy of yours, or run again with --overwrite"
-                if files is None or files.place is None
+                if not _is_part(folder)
                 else f"let the whole go on without it: meanformer resume {folder.path.parent.parent} --discard-damaged",
             ) from error
         try:

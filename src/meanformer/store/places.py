@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from . import disk, ledger
+from . import disk, ledger, lock
 from .errors import FolderError
 from .ledger import Ledger
 
@@ -31,6 +31,15 @@ def folder_path(path: Any) -> Path:
 def head(folder: disk.At | Path) -> Ledger:
     """What the list of a folder says of its run, without the names."""
     return Ledger(disk.first_line(ledger.NAME, folder))
+
+
+def holds_other_things(path: Path) -> bool:
+    """Whether a folder has files that no run wrote, nor one that was removed."""
+    with contextlib.suppress(OSError):
+        if head(path).mark is not None:
+            return False
+    ours = {disk.temporary(ledger.NAME)} | ({lock.NAME} if lock.is_ours(path / lock.NAME) else set())
+    return any(entry.name not in ours for entry in path.iterdir())
 
 
 def check_part(whole: Path, kind: str, name: str) -> Path:

@@ -146,6 +146,20 @@ class Writer:
                 found += [f"{part.parent.name}/{part.name}/{name}" for name in writer.edited()]
         return found
 
+    def in_segments(self) -> list[str]:
+        """The names of what no run wrote inside of its segments, which are written as whole folders."""
+        found, ours = [], {f"{top}/" for name in self.ledger.names for top in Path(name).parents} | {*self.ledger.names}
+        for top, folders, files in os.walk(self.path / "segments"):
+            links = [name for name in folders if (Path(top) / name).is_symlink()]
+            places = [(Path(top) / name).relative_to(self.path).as_posix() for name in (*files, *links)]
+            if not folders and not files:
+                places = [f"{Path(top).relative_to(self.path).as_posix()}/"]
+            found += [place for place in places if disk.permanent(place) not in ours]
+        for part in self.parts():
+            with contextlib.closing(Writer(part)) as writer:
+                found += [f"{part.parent.name}/{part.name}/{name}" for name in writer.in_segments()]
+        return sorted(found)
+
     def _is_as_written(self, name: str, last: str, at: disk.At) -> bool:
         try:
             return self.ledger.has(name, disk.crc32(last, at))

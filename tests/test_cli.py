@@ -120,6 +120,9 @@ def test_a_dry_run_leaves_nothing(here, monkeypatch, capsys):
         (["reproduce", "castin2024"], ["'castin2024'", "castin2025"]),
         (["reproduce", "castin2025", "A99"], ["A99"]),
         (["init", "small"], ["small.toml"]),
+        (["run", "/dev/null"], ["a device, a pipe or a socket"]),
+        (["run", "small.toml", "--set", "attention.Q=[[1, nan], [0, 1]]"], ["give attention.Q.0.1 such a value"]),
+        (["show", "none"], ["none holds no run: there is no such folder"]),
     ],
 )
 def test_bad_input_is_refused_and_leaves_nothing(arguments, words, here, monkeypatch, capsys):

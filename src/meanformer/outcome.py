@@ -20,7 +20,7 @@ class Ending(enum.IntEnum):
     - `STEP_LIMIT` (2): `max_steps` steps did not reach `t1`.
     - `STEP_TOO_SMALL` (3): error control asked for a step that is too small beside t and t1; as a rule, a blow-up near
       this time.
-    - `NOT_FINITE` (4): the state left the floating-point range.
+    - `NOT_FINITE` (4): the state left the floating-point range, or its velocity did.
     - `SINKHORN_STALLED` (5): a Sinkhorn problem on the way was not solved to its tolerance.
     - `FATE_KNOWN` (6): a Gaussian run to `t1=jnp.inf` ended when its fate was known.
     - `UNFINISHED` (7): a loaded run that goes on, or was interrupted.
@@ -53,8 +53,8 @@ _WORDS = {
         "too strict for the dtype; end the run earlier, or rescale the weights"
     ),
     Ending.NOT_FINITE: (
-        "the state left the floating-point range: a blow-up, or growth for long; end the run earlier, or rescale the "
-        "weights"
+        "the state, or its velocity, left the floating-point range: a blow-up, growth for long, or logits that "
+        "overflow; end the run earlier, raise tau, or rescale the weights"
     ),
     Ending.SINKHORN_STALLED: (
         "Sinkhorn iterations did not reach their tolerance, so the velocities are not those of Sinkhorn attention; "

@@ -3,6 +3,7 @@
 import errno
 import itertools
 import multiprocessing
+import os
 import shutil
 import signal
 import subprocess
@@ -131,7 +132,7 @@ def test_states_that_are_kept_are_checked_and_made_again(loss, kept, tmp_path):
     shutil.copytree(kept, tmp_path / "run")
     lose, words = LOSSES[loss]
     lose(tmp_path / "run/tasks/000001")
-    with pytest.raises(mf.FolderError, match="000001"):
+    with pytest.raises(mf.FolderError, match="the states of task 1" if loss == "a folder" else "000001"):
         resume(tmp_path / "run")
     found = RunFolder(tmp_path / "run").discard_damaged()
     assert words is None or words in found
@@ -282,6 +283,33 @@ def test_a_pool_of_processes_killed_and_resumed(tmp_path):
     assert all(after[task] == row for task, row in before.items())
     alone = run_experiment(read_experiment(file, ["sweep.workers=1"]), tmp_path / "alone")
     assert folder.table().equals(alone.table())
+
+
+@pytest.mark.parametrize("workers", ["starting", "at work"])
+def test_ctrl_c_in_a_terminal_is_for_the_parent_alone(workers, tmp_path):
+    """A terminal sends it to all processes; the words are those of the parent, and nothing of Python's."""
+    text = SWEEP.replace("workers = 1", "workers = 2").replace("draws = 2", "draws = 1000")
+    (tmp_path / "many.toml").write_text(text)
+    heed = "import os, signal, sys; signal.signal(2, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
+    command = [sys.executable, "-c", heed, sys.executable, "-m", "meanformer", "run", "many.toml", "--out", "run", "-q"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 400
+        while len(_children(process.pid)) < 3 if workers == "starting" else len(results_of_run(tmp_path)) < 2:
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(0.5 if workers == "starting" else 0.0)  # the workers import what they need
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=400)
+    assert (process.returncode, out) == (130, "")
+    assert err == "Interrupted. What is done is safe. To go on:\n  meanformer resume run\n"
+
+
+def results_of_run(path):
+    folder = RunFolder(path / "run")
+    return results_of(folder) if folder.exists() else {}
 
 
 def _children(pid: int) -> list[int]:

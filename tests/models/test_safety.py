@@ -330,7 +330,7 @@ def test_a_model_larger_than_the_memory(tiny, refused, monkeypatch):
 def test_packages_that_are_not_installed(tiny, refused, monkeypatch):
     folder = tiny()
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    refused(lambda: mf.models.load(folder), "needs the package safetensors", 'pip install "meanformer[models]"')
+    refused(lambda: mf.models.load(folder), "needs the package safetensors", 'pip install -e ".[models]"')
 
 
 def test_switched_off_double_precision(tiny, refused):

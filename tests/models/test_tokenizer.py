@@ -114,7 +114,7 @@ def test_models_without_a_tokenizer(tiny, refused):
 def test_the_library_is_not_installed(vocabulary, refused, monkeypatch):
     tokenizer = vocabulary(vocab_txt=lines(*ENDS, "##s"))
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    refused(lambda: tokenizer("a"), "a text needs the package tokenizers", 'pip install "meanformer[models]"')
+    refused(lambda: tokenizer("a"), "a text needs the package tokenizers", 'pip install -e ".[models]"')
     assert tokenizer.labels([4]) == ("4",)
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import signal
 import warnings
 from pathlib import Path
@@ -314,6 +315,13 @@ def test_a_saved_run_that_is_damaged_keeps_what_can_be_read(tmp_path):
         assert {file: file.read_bytes() for file in folder.path.rglob("*") if file.is_file()} == files
         about.write_bytes(data)
     assert folder.discard_damaged() == []
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_a_wrong_keyword_leaves_nothing_behind(tmp_path):
+    with pytest.raises(TypeError, match="evry"):
+        mf.Journal(tmp_path / "run", evry=1)  # type: ignore[call-arg]
+    gc.collect()
 
 
 def test_saving_other_statistics_over_a_run_is_refused(tmp_path):

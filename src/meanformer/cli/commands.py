@@ -222,7 +222,7 @@ def model(
 
     Writes a run folder with curves over depth between null models, the Gaussian closure against the true attention,
     facts on all heads, fates of frozen layers, a map of the tokens, and `report.html`. Each stage is kept as soon as it
-    is done; the same command goes on after an interruption. Needs `pip install "meanformer[models]"`.
+    is done; the same command goes on after an interruption. Needs the extra `models`: `pip install -e ".[models]"`.
     """
     from meanformer.experiments.model import Asked, analyse, free_folder, given
 

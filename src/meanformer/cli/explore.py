@@ -32,7 +32,7 @@ def explore(
     """Open the explorer, an interactive page: choose an attention and matrices, drag tokens, and watch them move.
 
     It computes on this machine, and needs no network. What is found there can be exported as an experiment file for
-    `meanformer run`. Needs `pip install "meanformer[app]"`.
+    `meanformer run`. Needs the extra `app`: `pip install -e ".[app]"`.
     """
     try:
         from meanformer.app.launch import explore as launch
@@ -45,7 +45,7 @@ def explore(
             "the explorer needs the extra `app`",
             got=f"no package {error.name}",
             expected="fastapi, uvicorn and websockets",
-            remedy='pip install "meanformer[app]"',
+            remedy='pip install -e ".[app]", in the clone of meanformer',
         )
     launch(
         what,

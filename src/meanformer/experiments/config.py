@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -157,6 +158,8 @@ def read_experiment(source: str | Path, changes: Sequence[str] = ()) -> Experime
             f"there is no experiment {name!r}",
             got="a folder"
             if _is_file(file, folder=True)
+            else "a device, a pipe or a socket"
+            if os.path.exists(file)  # noqa: PTH110  (no name is too odd to ask)
             else f"no such file in {Path.cwd()}, and no such name in the library",
             expected="a TOML file, or one of " + ", ".join(built_in),
             remedy=changing.suggestion(name, built_in, "`meanformer init NAME` writes a file to start from"),

@@ -46,7 +46,7 @@ def _mistake(error: Any) -> Mistake:
     if kind in _SPECIAL:
         return _SPECIAL[kind](path, got, context)
     expected = re.sub(r"^(Input|String|List) should (be|have) |, not \d+$| after validation", "", error["msg"])
-    remedy = f"give {dotted(path[-1:]) or 'it'} such a value"
+    remedy = f"give {dotted(path) or 'the file'} such a value"
     if kind == "literal_error":
         options = re.findall(r"'([^']*)'", context["expected"])
         expected, remedy = context["expected"], _did_you_mean(got, options, remedy)

@@ -21,7 +21,7 @@ def need(module: str, what: str) -> Any:
             f"{what} needs the package {module.split('.')[0]}",
             got="it is not installed",
             expected="the extra `models`",
-            remedy='pip install "meanformer[models]"',
+            remedy='pip install -e ".[models]", in the clone of meanformer',
         )
 
 

@@ -61,7 +61,7 @@ class RunFolder:
             if self.has_lost_record():
                 self._refuse_lost_record()
             raise NotARun(
-                f"{self.path} holds no run",
+                f"{self.path} holds no run" + ("" if self.path.is_dir() else ": there is no such folder"),
                 safe="nothing was read or changed",
                 remedy="name a folder that `meanformer run` wrote (it has a run.json)",
             )

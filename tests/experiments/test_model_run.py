@@ -1,7 +1,6 @@
 """Run folders of models: stages, going on after an interruption, inputs."""
 
 import dataclasses
-import io
 import json
 import os
 import shutil
@@ -128,13 +127,14 @@ def test_an_input_is_not_larger_than_what_a_folder_keeps(source, tmp_path, monke
     monkeypatch.setattr(disk, "LARGEST", 1000)
     for size in (1000, 1001):
         (tmp_path / "text.txt").write_bytes(b"a" * size)
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a" * size)))
         name = str(tmp_path / "text.txt") if source == "file" else source
-        if size == 1000:
-            assert given(text=name).data == b"a" * size
-        else:
-            with pytest.raises(mf.InputError, match="too large"):
-                given(text=name)
+        with (tmp_path / "text.txt").open(encoding="utf-8") as stdin:
+            monkeypatch.setattr("sys.stdin", stdin)
+            if size == 1000:
+                assert given(text=name).data == b"a" * size
+            else:
+                with pytest.raises(mf.InputError, match="too large"):
+                    given(text=name)
 
 
 def test_results_are_those_of_the_library(done):

@@ -391,7 +391,7 @@ MUTANTS = [
     mutant(
         "errors_of_callers",
         "the words of an error that a caller is handling are changed",
-        ("_words.py:spell_out", replace("error.__traceback__.tb_frame in callers", "False")),
+        ("_words.py:spell_out", replace("id(error.__traceback__.tb_frame) in callers", "False")),
         tests=f"{FOREIGN}::test_errors_of_the_caller_are_his",
     ),
 ]

@@ -115,9 +115,15 @@ class View:
         return self.ask("() => { const s = window.meanformer.getState(); return s[s.view].experiment; }")
 
     def points(self, frame: int) -> list[list[float]]:
-        """The tokens of a frame, as they arrived."""
-        flat = self.ask("(k) => Array.from(window.meanformer.runner.recording.exact.at(k))", frame)
-        d = self.ask("() => window.meanformer.runner.recording.d")
+        """The tokens of a frame, as they arrived; another run may just have begun."""
+        flat, d = self.until(
+            """(k) => {
+              const { exact, d } = window.meanformer.runner.recording || {};
+              const found = exact?.at(k);
+              return found ? [Array.from(found), d] : null;
+            }""",
+            frame,
+        )
         return [flat[k : k + d] for k in range(0, len(flat), d)]
 
 

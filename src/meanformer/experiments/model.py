@@ -8,10 +8,10 @@ import json
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -86,11 +86,11 @@ def given(text: str | None = None, words: str | None = None, image: Any = None, 
     if name == "words":
         return Given("text", str(value).encode())
     if name == "text" and str(value) == "-":
-        return Given("text", _content(sys.stdin.buffer, "standard input"))
+        return Given("text", _content(sys.stdin.buffer.read, "standard input"))
     path = Path(value)
     try:
         with path.open("rb") as file:
-            return Given(name, _content(file, str(path)), path.name, path)
+            return Given(name, _content(file.read, str(path)), path.name, path)
     except OSError as error:
         checks.refuse(
             f"the file of the {name} cannot be read",
@@ -100,9 +100,9 @@ def given(text: str | None = None, words: str | None = None, image: Any = None, 
         )
 
 
-def _content(file: BinaryIO, source: str) -> bytes:
-    """All that a file holds: a run folder takes a copy."""
-    data = file.read(disk.LARGEST + 1)
+def _content(read: Callable[[int], bytes], source: str) -> bytes:
+    """All that there is to read: a run folder takes a copy."""
+    data = read(disk.LARGEST + 1)
     if len(data) > disk.LARGEST:
         checks.refuse(
             "the input is too large for a run folder",
